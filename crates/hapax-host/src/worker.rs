@@ -1,0 +1,78 @@
+//! Workers: where shards run. A thread with its own runtime each, or tasks of one runtime.
+
+use std::{future::Future, io, pin::Pin};
+use tokio::sync::oneshot;
+
+/// What a worker does until it returns.
+pub type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[derive(Clone, Copy)]
+pub(crate) enum Workers {
+    Threads,
+    Tasks,
+}
+
+impl Workers {
+    pub(crate) fn start(self, name: &str, job: Job) -> io::Result<WorkerHandle> {
+        let (ended, wait) = oneshot::channel();
+        let (cancel, cancelled) = oneshot::channel::<()>();
+        let job = async move {
+            tokio::select! {
+                () = job => {}
+                _ = cancelled => {}
+            }
+        };
+        match self {
+            Self::Threads => start_thread(name, job, ended)?,
+            Self::Tasks => {
+                tokio::spawn(async move {
+                    job.await;
+                    let _ = ended.send(());
+                });
+            }
+        }
+        Ok(WorkerHandle { wait, cancel: Some(cancel) })
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "this module is the thread of the seam")]
+fn start_thread(
+    name: &str,
+    job: impl Future<Output = ()> + Send + 'static,
+    ended: oneshot::Sender<()>,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        runtime.block_on(job);
+        // Tasks that the job spawned end here, before the worker counts as ended.
+        drop(runtime);
+        let _ = ended.send(());
+    })?;
+    Ok(())
+}
+
+/// A running worker. Dropping the handle cancels the worker at its next await.
+#[derive(Debug)]
+pub struct WorkerHandle {
+    wait: oneshot::Receiver<()>,
+    cancel: Option<oneshot::Sender<()>>,
+}
+
+/// The worker ended by a panic: a bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerPanicked;
+
+impl WorkerHandle {
+    /// Asks the worker to stop at its next await.
+    pub fn cancel(&mut self) {
+        self.cancel = None;
+    }
+
+    /// Waits for the end of the worker.
+    ///
+    /// # Errors
+    /// The worker panicked.
+    pub async fn join(&mut self) -> Result<(), WorkerPanicked> {
+        (&mut self.wait).await.map_err(|_| WorkerPanicked)
+    }
+}
