@@ -1,0 +1,508 @@
+"""The judge: reads and writes Kafka with librdkafka, and shares no code with the client under test.
+
+Speaks JSON lines: one request on standard input, one answer on standard output. A request is
+{"do": NAME, ...}; an answer is {"ok": ...} or {"error": TEXT}. Keys, values and header values are hexadecimal,
+null where there is none. Ends with its standard input. Every wait has a limit.
+"""
+
+import json
+import sys
+import time
+import traceback
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+    IsolationLevel,
+)
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+
+REQUEST_TIMEOUT = 30.0
+FLUSH_TIMEOUT = 120.0
+BATCH = 20_000
+EXAMPLES = 10
+
+open_producers = {}
+
+
+def base(bootstrap):
+    return {"bootstrap.servers": bootstrap, "log_level": 3, "socket.timeout.ms": 10_000}
+
+
+def admin(request):
+    return AdminClient(base(request["bootstrap"]))
+
+
+def settle(futures):
+    return {name: future.result(timeout=REQUEST_TIMEOUT) for name, future in futures.items()}
+
+
+def text(data):
+    return None if data is None else data.hex()
+
+
+def data(hexadecimal):
+    return None if hexadecimal is None else bytes.fromhex(hexadecimal)
+
+
+# ---- topics ---------------------------------------------------------------------------------------------
+
+
+def create_topic(request):
+    client = admin(request)
+    topic = NewTopic(
+        request["topic"],
+        num_partitions=request["partitions"],
+        replication_factor=-1,
+        config=request["config"],
+    )
+    settle(client.create_topics([topic], operation_timeout=REQUEST_TIMEOUT))
+    await_topic(client, request["topic"], request["partitions"])
+
+
+def await_topic(client, topic, partitions):
+    """The answer to CreateTopics does not say that every broker knows the topic: wait for its leaders."""
+    deadline = time.monotonic() + REQUEST_TIMEOUT
+    while True:
+        known = client.list_topics(timeout=REQUEST_TIMEOUT).topics.get(topic)
+        if known and not known.error and len(known.partitions) == partitions:
+            if all(p.leader >= 0 for p in known.partitions.values()):
+                return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"topic {topic} has no leaders on {partitions} partitions")
+        time.sleep(0.02)
+
+
+def delete_topic(request):
+    client = admin(request)
+    topic = request["topic"]
+    settle(client.delete_topics([topic], operation_timeout=REQUEST_TIMEOUT))
+    deadline = time.monotonic() + REQUEST_TIMEOUT
+    while topic in client.list_topics(timeout=REQUEST_TIMEOUT).topics:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"topic {topic} is still known after its deletion")
+        time.sleep(0.02)
+
+
+def add_partitions(request):
+    client = admin(request)
+    settle(client.create_partitions([NewPartitions(request["topic"], request["partitions"])]))
+    await_topic(client, request["topic"], request["partitions"])
+
+
+def delete_records(request):
+    """Moves the log start: what lies before the offset can no longer be read."""
+    target = TopicPartition(request["topic"], request["partition"], request["before"])
+    settle(admin(request).delete_records([target]))
+
+
+def topics(request):
+    known = admin(request).list_topics(timeout=REQUEST_TIMEOUT).topics
+    return sorted(name for name in known if not name.startswith("__"))
+
+
+def group_offsets(request):
+    query = [ConsumerGroupTopicPartitions(request["group"])]
+    found = settle(admin(request).list_consumer_group_offsets(query))
+    return [
+        [p.topic, p.partition, p.offset, p.metadata]
+        for p in found[request["group"]].topic_partitions
+        if p.offset >= 0
+    ]
+
+
+# ---- writing --------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """A producer that counts what was acknowledged and fails on the first record that was not."""
+
+    def __init__(self, bootstrap, transactional_id=None, config=None):
+        settings = base(bootstrap)
+        settings.update({"acks": "all", "enable.idempotence": True, "linger.ms": 5})
+        settings.update({"queue.buffering.max.messages": 1_000_000})
+        settings.update(config or {})
+        if transactional_id is not None:
+            settings["transactional.id"] = transactional_id
+        self.producer = Producer(settings)
+        self.acknowledged = 0
+        self.failure = None
+        if transactional_id is not None:
+            self.producer.init_transactions(REQUEST_TIMEOUT)
+
+    def delivered(self, error, message):
+        if error is None:
+            self.acknowledged += 1
+        elif self.failure is None:
+            self.failure = f"a record for {message.topic()}-{message.partition()} failed: {error}"
+
+    def send(self, topic, key, value, partition=-1, headers=None, timestamp=0):
+        while True:
+            try:
+                self.producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=self.delivered,
+                    timestamp=timestamp,
+                    headers=headers,
+                )
+                return
+            except BufferError:
+                self.producer.poll(0.1)
+
+    def flush(self):
+        left = self.producer.flush(FLUSH_TIMEOUT)
+        if self.failure is not None:
+            raise RuntimeError(self.failure)
+        if left:
+            raise TimeoutError(f"{left} records were not acknowledged within {FLUSH_TIMEOUT} s")
+
+    def finish(self, outcome):
+        self.flush()
+        if outcome == "commit":
+            self.producer.commit_transaction(REQUEST_TIMEOUT)
+        else:
+            self.producer.abort_transaction(REQUEST_TIMEOUT)
+
+    def send_records(self, topic, records):
+        for record in records:
+            headers = [(name, data(value)) for name, value in record["headers"]]
+            timestamp = record["timestamp"]
+            self.send(
+                topic,
+                data(record["key"]),
+                data(record["value"]),
+                -1 if record["partition"] is None else record["partition"],
+                headers or None,
+                0 if timestamp is None else timestamp,
+            )
+
+
+def produce(request):
+    writer = Writer(request["bootstrap"], config=request["config"])
+    writer.send_records(request["topic"], request["records"])
+    writer.flush()
+    return writer.acknowledged
+
+
+def render(template, number):
+    """The bytes for a number: what Template documents on the Rust side."""
+    if "$" not in template:
+        return template.encode()
+    return (
+        template.replace("$id", str(number))
+        .replace("$amount", str(number * 37 % 1000))
+        .replace("$key", f"k{number % 100}")
+        .encode()
+    )
+
+
+def produce_numbers(request):
+    every = request["transactions_of"]
+    identity = None if every is None else f"judge-numbers-{request['topic']}-{time.time_ns()}"
+    writer = Writer(request["bootstrap"], identity, request["config"])
+    pace = Pace(request["per_second"])
+    first, end = request["from"], request["from"] + request["count"]
+    for start in range(first, end, every or request["count"]):
+        if every is not None:
+            writer.producer.begin_transaction()
+        for number in range(start, min(start + (every or request["count"]), end)):
+            pace.wait(number - first, writer)
+            send_number(writer, request, number)
+        if every is not None:
+            writer.finish("commit")
+            abort_some(writer, request, start)
+    writer.flush()
+    return writer.acknowledged
+
+
+def send_number(writer, request, number):
+    key = request["key"]
+    writer.send(
+        request["topic"],
+        None if key is None else render(key, number),
+        render(request["value"], number),
+        number % request["partitions"],
+    )
+    if number % 1000 == 0:
+        writer.producer.poll(0)
+
+
+def abort_some(writer, request, start):
+    """A transaction that no read_committed reader may see: numbers that no expectation holds."""
+    writer.producer.begin_transaction()
+    for number in range(request["partitions"] * 10):
+        send_number(writer, request, 1_000_000_000_000 + start + number)
+    writer.finish("abort")
+
+
+class Pace:
+    def __init__(self, per_second):
+        self.per_second = per_second
+        self.start = time.monotonic()
+
+    def wait(self, sent, writer):
+        if self.per_second is None:
+            return
+        ahead = sent / self.per_second - (time.monotonic() - self.start)
+        if ahead > 0.01:
+            writer.producer.flush(ahead)
+            time.sleep(max(0.0, sent / self.per_second - (time.monotonic() - self.start)))
+
+
+def produce_transactional(request):
+    identity = request["transactional_id"]
+    writer = open_producers.pop(identity, None)
+    if writer is None:
+        config = {"transaction.timeout.ms": request["timeout_ms"]}
+        writer = Writer(request["bootstrap"], identity, config)
+        writer.producer.begin_transaction()
+    writer.send_records(request["topic"], request["records"])
+    writer.flush()
+    if request["outcome"] == "open":
+        open_producers[identity] = writer
+    else:
+        writer.finish(request["outcome"])
+    return writer.acknowledged
+
+
+def end_transaction(request):
+    writer = open_producers.pop(request["transactional_id"], None)
+    if writer is None:
+        raise KeyError(f"no transaction of {request['transactional_id']} was left open here")
+    writer.finish(request["outcome"])
+
+
+# ---- reading --------------------------------------------------------------------------------------------
+
+
+def ends(client, partitions, level):
+    """Log ends: the last stable offsets for a read_committed reader, else the high watermarks."""
+    query = {partition: OffsetSpec.latest() for partition in partitions}
+    found = settle(client.list_offsets(query, isolation_level=level, request_timeout=REQUEST_TIMEOUT))
+    return {partition.partition: result.offset for partition, result in found.items()}
+
+
+def starts(client, partitions):
+    query = {partition: OffsetSpec.earliest() for partition in partitions}
+    found = settle(client.list_offsets(query, request_timeout=REQUEST_TIMEOUT))
+    return {partition.partition: result.offset for partition, result in found.items()}
+
+
+def partitions_of(client, topic):
+    known = client.list_topics(topic, timeout=REQUEST_TIMEOUT).topics[topic]
+    if known.error:
+        raise KafkaException(known.error)
+    return [TopicPartition(topic, number) for number in sorted(known.partitions)]
+
+
+class Reading:
+    """One topic from its log start to the ends that hold when the reading begins."""
+
+    def __init__(self, bootstrap, topic, isolation, timeout):
+        client = AdminClient(base(bootstrap))
+        self.topic = topic
+        self.isolation = isolation
+        self.deadline = time.monotonic() + timeout
+        self.bootstrap = bootstrap
+        partitions = partitions_of(client, topic)
+        self.start = starts(client, partitions)
+        self.stable = ends(client, partitions, IsolationLevel.READ_COMMITTED)
+        self.high = ends(client, partitions, IsolationLevel.READ_UNCOMMITTED)
+        self.end = self.stable if isolation == "read_committed" else self.high
+
+    def messages(self):
+        """Yields the messages before the ends. A partition is done at a message at or past the last offset,
+        or when the consumer says that it stands at the end: the last offset may hold a control record."""
+        waiting = {p for p, end in self.end.items() if end > self.start[p]}
+        if not waiting:
+            return
+        settings = base(self.bootstrap)
+        settings.update(
+            {
+                "group.id": "judge-that-never-commits",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": self.isolation,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 50,
+                "check.crcs": True,
+            }
+        )
+        consumer = Consumer(settings)
+        try:
+            consumer.assign([TopicPartition(self.topic, p, self.start[p]) for p in sorted(waiting)])
+            while waiting:
+                if time.monotonic() > self.deadline:
+                    raise TimeoutError(f"{self.topic}: partitions {sorted(waiting)} were not read to {self.end}")
+                for message in consumer.consume(BATCH, timeout=0.2 if len(waiting) else 0):
+                    partition, end = message.partition(), self.end.get(message.partition(), 0)
+                    error = message.error()
+                    if error is not None:
+                        if error.code() != KafkaError._PARTITION_EOF:
+                            if error.retriable() or error.code() == KafkaError._ALL_BROKERS_DOWN:
+                                continue
+                            raise KafkaException(error)
+                    elif message.offset() < end:
+                        yield message
+                    if message.offset() >= end - (0 if error else 1):
+                        waiting.discard(partition)
+        finally:
+            consumer.close()
+
+    def bounds(self, partition):
+        return {
+            "partition": partition,
+            "start": self.start[partition],
+            "stable_end": self.stable[partition],
+            "end": self.high[partition],
+        }
+
+
+def read_all(request):
+    reading = Reading(request["bootstrap"], request["topic"], request["isolation"], request["timeout"])
+    records = {partition: [] for partition in reading.end}
+    for message in reading.messages():
+        headers = [[name, text(value)] for name, value in message.headers() or []]
+        records[message.partition()].append(
+            [message.offset(), text(message.key()), text(message.value()), headers, message.timestamp()[1]]
+        )
+    return [dict(reading.bounds(p), records=found) for p, found in sorted(records.items())]
+
+
+def end_offsets(request):
+    client = admin(request)
+    partitions = partitions_of(client, request["topic"])
+    start = starts(client, partitions)
+    stable = ends(client, partitions, IsolationLevel.READ_COMMITTED)
+    high = ends(client, partitions, IsolationLevel.READ_UNCOMMITTED)
+    return [
+        {"partition": p, "start": start[p], "stable_end": stable[p], "end": high[p]} for p in sorted(high)
+    ]
+
+
+class Audit:
+    """Counts what is missing, there twice, out of order, foreign or changed. Numbers seen once cost a byte or
+    a dictionary entry each."""
+
+    def __init__(self, request):
+        self.request = request
+        self.expected = request["expected"]
+        self.chosen = None if self.expected["ids"] is None else set(self.expected["ids"])
+        self.seen = {}
+        self.newest = {}
+        self.counts = dict.fromkeys(
+            ("records", "duplicated", "reordered", "unexpected", "mismatched", "unreadable"), 0
+        )
+        self.examples = []
+
+    def expects(self, number):
+        if self.chosen is not None:
+            return number in self.chosen
+        first = self.expected["from"]
+        return first <= number < first + self.expected["count"]
+
+    def note(self, what, message, detail):
+        self.counts[what] += 1
+        if len(self.examples) < EXAMPLES:
+            where = f"{message.topic()}-{message.partition()}@{message.offset()}"
+            self.examples.append(f"{what}: {where} {detail}")
+
+    def number(self, message):
+        try:
+            value = json.loads(message.value())
+            for name in self.request["field"].split("."):
+                value = value[name]
+            return value if isinstance(value, int) else None
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def take(self, message):
+        self.counts["records"] += 1
+        number = self.number(message)
+        if number is None:
+            self.note("unreadable", message, f"has no integer at {self.request['field']}")
+            return
+        if not self.expects(number):
+            self.note("unexpected", message, f"id {number}")
+            return
+        template = self.request["value"]
+        if template is not None and message.value() != render(template, number):
+            self.note("mismatched", message, f"id {number}: {message.value()[:100]}")
+        if number in self.seen:
+            self.seen[number] += 1
+            self.note("duplicated", message, f"id {number}")
+            return
+        self.seen[number] = 1
+        self.order(message, number)
+
+    def order(self, message, number):
+        source = number % self.request["source_partitions"]
+        place = (message.topic(), message.partition(), source)
+        newest = self.newest.get(place)
+        if newest is not None and number < newest:
+            self.note("reordered", message, f"id {number} after {newest}")
+        else:
+            self.newest[place] = number
+
+    def result(self):
+        first = self.expected["from"]
+        wanted = self.chosen
+        if wanted is None:
+            wanted = range(first, first + self.expected["count"])
+        missing = sorted(number for number in wanted if number not in self.seen)
+        for number in missing[: max(0, EXAMPLES - len(self.examples))]:
+            self.examples.append(f"lost: id {number}")
+        return dict(self.counts, lost=len(missing), examples=self.examples)
+
+
+def audit(request):
+    judgement = Audit(request)
+    unstable = 0
+    for topic in request["topics"]:
+        reading = Reading(request["bootstrap"], topic, "read_committed", request["timeout"])
+        unstable += sum(reading.high[p] - reading.stable[p] for p in reading.high)
+        for message in reading.messages():
+            judgement.take(message)
+    return dict(judgement.result(), unstable=unstable)
+
+
+COMMANDS = {
+    command.__name__: command
+    for command in (
+        create_topic,
+        delete_topic,
+        add_partitions,
+        delete_records,
+        topics,
+        group_offsets,
+        produce,
+        produce_numbers,
+        produce_transactional,
+        end_transaction,
+        read_all,
+        end_offsets,
+        audit,
+    )
+}
+
+
+def main():
+    for line in sys.stdin:
+        try:
+            request = json.loads(line)
+            answer = {"ok": COMMANDS[request["do"]](request)}
+        except Exception as error:  # every failure of a command is its answer; the process goes on
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer, separators=(",", ":")), flush=True)
+
+
+if __name__ == "__main__":
+    main()
