@@ -1,1 +1,30 @@
-//! x
+//! The Kafka client of Hapax.
+//!
+//! It exists because owning producer id, producer epoch and sequence numbers is what Hapax is for: no other client
+//! can end a transaction that another process began.
+//!
+//! ```text
+//!  error, config, limits, node      what can go wrong; settings and bounds
+//!  wire -> connection -> client     bytes; one broker; one cluster
+//!  transaction, admin, fetch        operations on a cluster, each retried by the one error table
+//! ```
+
+pub mod client;
+pub mod config;
+pub mod connection;
+pub mod error;
+pub mod limits;
+pub mod metadata;
+pub mod wire;
+
+mod node;
+mod retry;
+
+pub use client::{Client, CoordinatorKind};
+pub use config::ClientConfig;
+pub use connection::{BrokerVersions, Connection, PendingResponse};
+pub use error::{
+    CallError, Cause, Class, ClientError, Disturbance, KafkaCode, Refusal, RequestKind, classify,
+};
+pub use metadata::{Leader, PartitionMetadata, TopicMetadata};
+pub use node::NodeId;

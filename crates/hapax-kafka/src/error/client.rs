@@ -1,0 +1,130 @@
+//! Errors of the client's own operations; each variant says whose fault it is.
+
+use super::{CallError, Class, KafkaCode, RequestKind, classify};
+use std::time::Duration;
+
+/// An operation of the client failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Configuration: the bootstrap list or a setting is unusable.
+    #[error("cannot use the client configuration: {0}")]
+    Config(String),
+    /// Environment: no broker could be reached.
+    #[error("cannot reach the cluster: {tried}; check the addresses, and that a broker runs there")]
+    Unreachable {
+        /// Each address and what happened there.
+        tried: String,
+    },
+    /// Environment: the broker is older than Kafka 3.0.
+    #[error("broker {address} is too old: it does not offer {lacks}; Kafka 3.0 or later is needed")]
+    TooOld {
+        /// The broker.
+        address: String,
+        /// What it lacks.
+        lacks: &'static str,
+    },
+    /// Environment: an address led to another cluster than before.
+    #[error(
+        "broker {node} answers for cluster {is}, this client belongs to cluster {was}; check the addresses"
+    )]
+    OtherCluster {
+        /// The broker.
+        node: String,
+        /// The cluster that the client connected to.
+        was: String,
+        /// The cluster that answered.
+        is: String,
+    },
+    /// Network or protocol: a request got no trustworthy answer.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// Broker: it answered with an error code.
+    #[error("{request} for {subject}: the broker answered {code}{}", detail(.message))]
+    Broker {
+        /// Which request.
+        request: RequestKind,
+        /// Topic, partition, id: what it was about.
+        subject: String,
+        /// The answer.
+        code: KafkaCode,
+        /// The broker's own words, where it sent any.
+        message: Option<String>,
+    },
+    /// Time: the deadline passed; the last failure is the reason.
+    #[error("{request} for {subject}: not done after {waited:?}; last: {last}")]
+    Deadline {
+        /// Which request.
+        request: RequestKind,
+        /// Topic, partition, id: what it was about.
+        subject: String,
+        /// How long it was tried.
+        waited: Duration,
+        /// What happened last.
+        last: Box<ClientError>,
+    },
+}
+
+impl ClientError {
+    pub(crate) fn broker(request: RequestKind, subject: impl Into<String>, code: KafkaCode) -> Self {
+        Self::Broker { request, subject: subject.into(), code, message: None }
+    }
+
+    /// The code that the broker answered, if one was the reason.
+    pub fn code(&self) -> Option<KafkaCode> {
+        match self {
+            Self::Broker { code, .. } => Some(*code),
+            Self::Deadline { last, .. } => last.code(),
+            Self::Config(_)
+            | Self::Unreachable { .. }
+            | Self::TooOld { .. }
+            | Self::OtherCluster { .. }
+            | Self::Call(_) => None,
+        }
+    }
+
+    /// Can the same operation succeed later without a change of configuration, rights or data?
+    pub fn is_retriable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Call(call) => call.is_retriable(),
+            Self::Broker { request, code, .. } => match classify(*request, *code) {
+                Class::Retry
+                | Class::RefreshMetadata
+                | Class::RefreshCoordinator
+                | Class::UnknownOutcome
+                | Class::UnknownTopic => true,
+                Class::Success
+                | Class::Duplicate
+                | Class::Split
+                | Class::OutOfSequence
+                | Class::OutOfRange
+                | Class::Abortable
+                | Class::FatalForLane
+                | Class::Disturbed(_)
+                | Class::NotFound
+                | Class::AlreadyThere
+                | Class::Refused(_) => false,
+            },
+            Self::Deadline { last, .. } => last.is_retriable(),
+            Self::Config(_) | Self::TooOld { .. } | Self::OtherCluster { .. } => false,
+        }
+    }
+
+    /// May the broker have executed the request?
+    pub fn may_have_had_effect(&self) -> bool {
+        match self {
+            Self::Call(call) => call.may_have_had_effect(),
+            Self::Broker { request, code, .. } => classify(*request, *code) == Class::UnknownOutcome,
+            // Earlier tries may have been executed even where the last one was not sent.
+            Self::Deadline { .. } => true,
+            Self::Config(_) | Self::Unreachable { .. } | Self::TooOld { .. } | Self::OtherCluster { .. } => {
+                false
+            }
+        }
+    }
+}
+
+fn detail(message: &Option<String>) -> String {
+    message.as_ref().map(|text| format!(": {text}")).unwrap_or_default()
+}

@@ -1,0 +1,46 @@
+//! Every bound of this crate: name, value, reason. Configuration may lower or raise some of them by name.
+
+use std::time::Duration;
+
+/// Largest response frame that is read. A fetch is asked for 8 MiB; a batch may exceed what was asked for, up to
+/// the largest `max.message.bytes` that is seen in practice. More than this is taken for garbage.
+pub const MAX_RESPONSE_FRAME: usize = 100 * 1024 * 1024;
+
+/// Largest request frame that is sent: brokers close the connection above `socket.request.max.bytes` (100 MiB).
+pub const MAX_REQUEST_FRAME: usize = 100 * 1024 * 1024;
+
+/// Requests that wait or are unanswered on one connection. The callers bound themselves far below (five produce
+/// requests, two fetches); this catches a caller that does not.
+pub const MAX_CONNECTION_REQUESTS: usize = 1024;
+
+/// Chunks that go into one vectored write: the operating system's own limit is 1024, more than this gains nothing.
+pub const MAX_WRITE_CHUNKS: usize = 64;
+
+/// What the reader asks of the socket at least: small answers come several at a time.
+pub const MIN_READ: usize = 16 * 1024;
+
+/// How long a request of another broker's knowledge (Metadata, FindCoordinator, ApiVersions) may take: any broker
+/// answers it from memory, so a slower one is asked less.
+pub const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One EndTxn request. Far below any transaction timeout: its log append may hang as long as the transaction may
+/// live (fact: the coordinator uses the transaction's timeout for the append), so we ask again instead.
+pub const END_TXN_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One InitProducerId request: like EndTxn it waits for an append to the transaction log.
+pub const INIT_PRODUCER_ID_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How often a call that still waits for a definite answer says so in the log.
+pub const STILL_WAITING_REPORT: Duration = Duration::from_secs(30);
+
+/// First wait after `CONCURRENT_TRANSACTIONS`: markers are written in milliseconds.
+pub const CONCURRENT_TRANSACTIONS_BACKOFF: Duration = Duration::from_millis(20);
+
+/// Finalized features are asked for again when the newest answer is older than this.
+pub const FEATURES_MAX_AGE: Duration = Duration::from_secs(30);
+
+/// Topics in one Metadata request.
+pub const MAX_TOPICS_PER_LOOKUP: usize = 1000;
+
+/// Longest wait after `CONCURRENT_TRANSACTIONS`.
+pub const CONCURRENT_TRANSACTIONS_BACKOFF_MAX: Duration = Duration::from_millis(100);
