@@ -9,17 +9,20 @@
 //!  transaction, admin, fetch        operations on a cluster, each retried by the one error table
 //! ```
 
+pub mod admin;
 pub mod client;
 pub mod config;
 pub mod connection;
 pub mod error;
 pub mod limits;
 pub mod metadata;
+pub mod transaction;
 pub mod wire;
 
 mod node;
 mod retry;
 
+pub use admin::Isolation;
 pub use client::{Client, CoordinatorKind};
 pub use config::ClientConfig;
 pub use connection::{BrokerVersions, Connection, PendingResponse};

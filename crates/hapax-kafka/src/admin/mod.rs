@@ -1,0 +1,16 @@
+//! Topics, settings, offsets: what a cluster is asked beside transactions.
+//!
+//! - [`create_topics`]
+//! - [`describe_configs`], [`broker_config`]
+//! - [`list_offsets`]
+
+mod config;
+mod leader;
+mod offset;
+mod topic;
+
+pub use config::{ConfigResource, Configs, broker_config, describe_configs};
+pub use offset::{Isolation, ListedOffset, OffsetSpec, list_offsets};
+pub use topic::{Created, NewTopic, create_topics};
+
+pub(crate) use leader::AskLeader;
