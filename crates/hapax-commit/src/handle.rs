@@ -7,7 +7,7 @@
 
 use crate::{
     envelope::{self, DamagedBytes, Kind},
-    id::{Epoch, Identity, LaneId, ProducerEpoch, TopicId, TransactionVersion, TransactionalId},
+    id::{Epoch, IdAt, Identity, LaneId, ProducerEpoch, TopicId, TransactionVersion, TransactionalId},
 };
 use alloc::{string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
@@ -95,6 +95,11 @@ impl Handle {
                 && span.and_then(|span| u64::try_from(span).ok()).is_some_and(|span| span >= part.count)
         };
         if self.partitions.iter().all(fits) { Ok(()) } else { Err(HandleFault::Offsets) }
+    }
+
+    /// The id that the transaction runs under, and at which cluster.
+    pub fn at(&self) -> IdAt {
+        IdAt { cluster_id: self.cluster_id.clone(), id: self.transactional_id.clone() }
     }
 
     /// Number of records.

@@ -238,6 +238,22 @@ impl fmt::Display for TransactionalId {
     }
 }
 
+/// A transactional id where it means something: at the coordinator of one cluster. A cluster's name in the pipeline
+/// file may come to mean another cluster; Kafka's own id of it does not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IdAt {
+    /// Kafka's id of the cluster.
+    pub cluster_id: String,
+    /// The id.
+    pub id: TransactionalId,
+}
+
+impl fmt::Display for IdAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at cluster {}", self.id, self.cluster_id)
+    }
+}
+
 /// A string that is not a transactional id of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignId(pub String);

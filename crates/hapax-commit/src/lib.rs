@@ -6,24 +6,45 @@
 //! - [`id`]: names and numbers
 //! - [`handle`], [`position`], [`slot`]: what is durable
 //! - [`envelope`]: the frame around durable bytes
+//! - [`chain`]: what a chain of slots means
+//! - [`lane`]: one lane's three ids
+//! - [`cohort`]: the coordinator of a live run
+//! - [`evidence`]: what the brokers say about a prepared transaction
+//! - [`decision`]: what may be done about an epoch in doubt
+//! - [`recovery`]: from a claim to the first new record
+//! - [`invariant`], [`limits`]: what must hold, and every bound
 
 #![no_std]
 
 extern crate alloc;
 
+pub mod chain;
+pub mod cohort;
+pub mod decision;
 pub mod envelope;
+pub mod evidence;
 pub mod handle;
 pub mod id;
+pub mod invariant;
+pub mod lane;
+pub mod limits;
 pub mod position;
+pub mod recovery;
 pub mod slot;
 
+pub use chain::{ChainFault, ChainView, Unresolved};
+pub use cohort::{Cohort, CohortConfig, CohortStart};
+pub use decision::Strategy;
 pub use envelope::DamagedBytes;
 pub use handle::{Handle, HandleFault, HandlePartition};
 pub use id::{
-    Epoch, Generation, Identity, LaneId, Name, ProducerEpoch, ProducerId, RunNonce, ShardId, SlotNumber,
-    TopicId, TransactionVersion, TransactionalId,
+    Epoch, Generation, IdAt, Identity, LaneId, Name, ProducerEpoch, ProducerId, RunNonce, ShardId,
+    SlotNumber, TopicId, TransactionVersion, TransactionalId,
 };
+pub use invariant::Broken;
+pub use lane::{Lane, LaneConfig};
 pub use position::{Position, Positions, SplitId};
+pub use recovery::Recovery;
 pub use slot::{
     AssignmentKind, Claim, ClusterRecord, DeciderKind, JobRecord, Layout, Manifest, Slot, SlotBody,
     TopicRecord,

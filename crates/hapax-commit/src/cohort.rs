@@ -1,0 +1,561 @@
+//! The checkpoint coordinator of a cohort: barriers, manifests, commits, in that order.
+//!
+//! Owns: when an epoch ends, when it is decided, when it is proven and recorded, and how a run ends. Refuses to
+//! decide an epoch while an earlier one is in doubt, or one whose transactions could time out before they are
+//! committed. Everything that goes wrong ends the run: recovery, not this machine, deals with what is then in doubt.
+//!
+//! ```text
+//!  e:    written -> barrier -> collecting (prepared) -> manifest put = decided -> Commit -> proven -> recorded
+//!  e+1:             written .............................. barrier -> ..           by manifest e+1 or `proven`
+//! ```
+//!
+//! Invariants ([`Cohort::check`]): one epoch is collected and one decided epoch is in doubt at a time; manifest e+1 is
+//! offered only when e is proven on every lane, barrier e+1 sent only when manifest e is stored, so at most three
+//! epochs are begun and not recorded, one per id of a lane; nothing is offered, committed or recorded after the end.
+
+use crate::{
+    handle::Handle,
+    id::{Epoch, LaneId, ShardId, SlotNumber},
+    invariant::{Broken, holds},
+    limits::WINDOW,
+    position::Positions,
+    slot::{Manifest, SlotBody},
+};
+use alloc::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    string::String,
+    vec::Vec,
+};
+use core::fmt;
+
+/// What does not change in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CohortConfig {
+    /// The shards.
+    pub shards: BTreeSet<ShardId>,
+    /// What a put and a commit may take: an epoch of which a transaction has less left is not decided.
+    pub budget_ms: u64,
+}
+
+/// Where a run goes on, as recovery left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CohortStart {
+    /// The highest epoch number ever used.
+    pub last_epoch: Epoch,
+    /// The epoch that the positions belong to.
+    pub settled: Epoch,
+    /// Positions of every split of every shard.
+    pub positions: Positions,
+    /// The next slot.
+    pub next_slot: SlotNumber,
+}
+
+/// What a shard hands over at a barrier.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Positions behind the epoch's last record, of every split of the shard.
+    pub positions: Positions,
+    /// What its lanes prepared.
+    pub handles: Vec<PreparedHandle>,
+    /// Every split of the shard has been read to its end.
+    pub drained: bool,
+}
+
+/// A prepared transaction and how long it may stay open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreparedHandle {
+    /// The handle.
+    pub handle: Handle,
+    /// When the broker may abort it, on the clock of [`Cohort::step`], counted from before its first Produce.
+    pub deadline_ms: u64,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The checkpoint interval has passed.
+    Tick,
+    /// A shard has read its first record of the epoch.
+    Touched {
+        /// The shard.
+        shard: ShardId,
+        /// The epoch that the record belongs to.
+        epoch: Epoch,
+    },
+    /// A shard's epoch is about to outgrow its transaction.
+    BarrierWanted {
+        /// The shard.
+        shard: ShardId,
+        /// The epoch that it writes.
+        epoch: Epoch,
+    },
+    /// A shard has prepared the epoch on all its lanes.
+    ShardPrepared {
+        /// The shard.
+        shard: ShardId,
+        /// The epoch.
+        epoch: Epoch,
+        /// What it hands over.
+        share: Share,
+    },
+    /// The slot holds what was offered.
+    SlotStored {
+        /// The slot.
+        number: SlotNumber,
+    },
+    /// The slot holds another run's claim.
+    SlotTaken {
+        /// The slot.
+        number: SlotNumber,
+    },
+    /// EndTxn of a lane has ended one way or the other.
+    LaneEnded {
+        /// The lane.
+        lane: LaneId,
+        /// The epoch.
+        epoch: Epoch,
+        /// How.
+        ended: LaneEnd,
+    },
+    /// Take a last checkpoint and stop.
+    StopWanted,
+    /// A shard has read all its bounded splits.
+    Drained {
+        /// The shard.
+        shard: ShardId,
+    },
+    /// Something in the run has failed.
+    Failed {
+        /// What.
+        why: String,
+    },
+}
+
+/// How EndTxn(commit) of a lane ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LaneEnd {
+    /// Committed.
+    Committed,
+    /// Aborted or unknown: recovery must find out.
+    NotCommitted(String),
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Put the barrier that ends the epoch into every shard's stream.
+    SendBarrier {
+        /// The epoch that ends.
+        epoch: Epoch,
+        /// Nothing is read behind it.
+        last: bool,
+    },
+    /// Offer a slot; answer with `SlotStored`, `SlotTaken`, or `Failed` where its outcome stays unknown.
+    PutSlot {
+        /// Where.
+        number: SlotNumber,
+        /// What.
+        body: SlotBody,
+    },
+    /// Send EndTxn(commit) with each handle.
+    Commit {
+        /// The handles.
+        handles: Vec<Handle>,
+    },
+    /// The outcomes of the epoch and of all before it are in the chain: their ids are free, old slots can go.
+    Recorded {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// The run is over. Comes once, and nothing after it.
+    End(End),
+}
+
+/// How a run ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A bounded job is done, and the chain says so.
+    Finished,
+    /// Stopped as wanted, every outcome in the chain.
+    Stopped,
+    /// Another run has claimed the job.
+    Fenced,
+    /// Something failed; the next run recovers.
+    Failed(Failure),
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// A prepared transaction could time out before it is committed: given up before it was decided.
+    DeadlineNear {
+        /// The epoch.
+        epoch: Epoch,
+        /// The lane.
+        lane: LaneId,
+        /// What is left, in milliseconds.
+        left_ms: u64,
+    },
+    /// A decided transaction was not committed, as far as is known.
+    CommitFailed {
+        /// The epoch.
+        epoch: Epoch,
+        /// The lane.
+        lane: LaneId,
+        /// What the broker said.
+        why: String,
+    },
+    /// Reported by the run.
+    Run(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DeadlineNear { epoch, lane, left_ms } => write!(
+                f,
+                "epoch {epoch} was given up before it was decided: the transaction of lane {lane} has only {left_ms} ms left"
+            ),
+            Self::CommitFailed { epoch, lane, why } => {
+                write!(f, "the commit of epoch {epoch} on lane {lane} did not succeed: {why}")
+            }
+            Self::Run(why) => f.write_str(why),
+        }
+    }
+}
+
+/// The coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cohort {
+    config: CohortConfig,
+    writing: Epoch,
+    settled: Epoch,
+    positions: Positions,
+    next_slot: SlotNumber,
+    touched: BTreeSet<ShardId>,
+    due: bool,
+    stopping: bool,
+    drained: BTreeSet<ShardId>,
+    collecting: Option<Collecting>,
+    decided: Option<Decided>,
+    putting: Option<Putting>,
+    closing: Option<Closing>,
+    ended: bool,
+    effects: VecDeque<Effect>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Collecting {
+    epoch: Epoch,
+    last: bool,
+    shares: BTreeMap<ShardId, Share>,
+}
+
+/// Its manifest is stored, its outcome is not in the chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Decided {
+    epoch: Epoch,
+    uncommitted: BTreeSet<LaneId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Putting {
+    Manifest,
+    Proven,
+}
+
+/// The last barrier's epoch needs no manifest any more: only the proof is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    Stop,
+    Finish,
+    FinishRecorded,
+}
+
+impl Cohort {
+    /// A coordinator that goes on where recovery ended.
+    pub fn new(config: CohortConfig, start: CohortStart) -> Self {
+        assert!(start.settled <= start.last_epoch, "positions of an epoch that was never used");
+        Self {
+            config,
+            writing: start.last_epoch.next(),
+            settled: start.settled,
+            positions: start.positions,
+            next_slot: start.next_slot,
+            touched: BTreeSet::new(),
+            due: false,
+            stopping: false,
+            drained: BTreeSet::new(),
+            collecting: None,
+            decided: None,
+            putting: None,
+            closing: None,
+            ended: false,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// The epoch that the shards write now.
+    pub fn writing(&self) -> Epoch {
+        self.writing
+    }
+
+    /// The decided epoch whose outcome is not in the chain yet.
+    pub fn in_doubt(&self) -> Option<Epoch> {
+        self.decided.as_ref().map(|decided| decided.epoch)
+    }
+
+    /// Takes an input. `now_ms` is a monotonic clock.
+    pub fn step(&mut self, now_ms: u64, input: Input) {
+        if self.ended {
+            return;
+        }
+        match input {
+            Input::Tick => self.tick(),
+            Input::Touched { shard, epoch } => self.touch(shard, epoch),
+            Input::BarrierWanted { shard, epoch } => {
+                self.touch(shard, epoch);
+                self.due |= epoch == self.writing;
+            }
+            Input::ShardPrepared { shard, epoch, share } => self.prepared(shard, epoch, share),
+            Input::SlotStored { number } => self.stored(number),
+            Input::SlotTaken { .. } => self.end(End::Fenced),
+            Input::LaneEnded { lane, epoch, ended } => self.lane_ended(lane, epoch, ended),
+            Input::StopWanted => self.stopping = true,
+            Input::Drained { shard } => {
+                self.drained.insert(shard);
+            }
+            Input::Failed { why } => self.end(End::Failed(Failure::Run(why))),
+        }
+        self.advance(now_ms);
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// The invariants.
+    ///
+    /// # Errors
+    /// The first that does not hold.
+    pub fn check(&self) -> Result<(), Broken> {
+        let decided = self.decided.as_ref();
+        let oldest = decided.map(|decided| decided.epoch).or(self.collecting.as_ref().map(|some| some.epoch));
+        let begun = oldest.map_or(1, |oldest| self.writing.0.saturating_sub(oldest.0) + 1);
+        holds(begun <= WINDOW, "at most one epoch per id of a lane is begun and not recorded")?;
+        let later = |some: &Collecting| decided.is_none_or(|decided| decided.epoch < some.epoch);
+        holds(self.collecting.as_ref().is_none_or(later), "epochs are decided in order")?;
+        let proven = decided.is_none_or(|decided| decided.uncommitted.is_empty());
+        holds(self.putting.is_none() || proven, "nothing is offered while a decided epoch is in doubt")?;
+        let complete =
+            self.collecting.as_ref().is_some_and(|some| some.shares.len() == self.config.shards.len());
+        let whole = self.putting != Some(Putting::Manifest) || complete;
+        holds(whole, "a manifest has the share of every shard")?;
+        let quiet = |effect: &Effect| matches!(effect, Effect::Recorded { .. } | Effect::End(_));
+        let over = !self.ended || self.effects.iter().all(quiet);
+        holds(over, "nothing is done after the end")
+    }
+
+    fn touch(&mut self, shard: ShardId, epoch: Epoch) {
+        assert!(epoch <= self.writing, "a shard is ahead of the barriers");
+        if epoch == self.writing {
+            self.touched.insert(shard);
+        }
+    }
+
+    /// An idle cohort has nothing to put a manifest for, but its last outcome must not be forgotten: the brokers
+    /// drop their own record of it in days.
+    fn tick(&mut self) {
+        self.due = true;
+        let idle = self.touched.is_empty() && self.collecting.is_none() && self.closing.is_none();
+        if let Some(decided) = self.proven().filter(|_| idle && self.putting.is_none()) {
+            let epoch = decided.epoch;
+            self.put(Putting::Proven, SlotBody::Proven { epoch, finished: false });
+        }
+    }
+
+    fn prepared(&mut self, shard: ShardId, epoch: Epoch, share: Share) {
+        let collecting = self.collecting.as_mut().expect("a shard prepares only behind a barrier");
+        assert!(collecting.epoch == epoch, "a shard prepares the epoch whose barrier it met");
+        assert!(self.config.shards.contains(&shard), "only shards of the cohort prepare");
+        let own = |prepared: &PreparedHandle| {
+            prepared.handle.epoch == epoch
+                && prepared.handle.lane.shard == shard
+                && prepared.handle.check().is_ok()
+        };
+        assert!(share.handles.iter().all(own), "a shard hands over its own lanes' handles of the epoch");
+        let before = collecting.shares.insert(shard, share);
+        assert!(before.is_none(), "a shard prepares an epoch once");
+    }
+
+    fn stored(&mut self, number: SlotNumber) {
+        assert!(number == self.next_slot, "one slot is offered at a time");
+        let putting = self.putting.take().expect("a slot was offered");
+        self.next_slot = number.next();
+        if let Some(decided) = self.decided.take() {
+            self.settle(decided.epoch);
+        }
+        match putting {
+            Putting::Proven if self.closing == Some(Closing::Finish) => {
+                self.closing = Some(Closing::FinishRecorded);
+            }
+            Putting::Proven => {}
+            Putting::Manifest => self.decide(),
+        }
+    }
+
+    fn decide(&mut self) {
+        let collected = self.collecting.take().expect("a manifest was collected");
+        self.positions = self.merged(&collected);
+        if collected.last {
+            self.close(&collected);
+        }
+        let shares = collected.shares.into_values();
+        let handles: Vec<_> =
+            shares.flat_map(|share| share.handles).map(|prepared| prepared.handle).collect();
+        if handles.is_empty() {
+            self.settle(collected.epoch);
+            return;
+        }
+        let uncommitted = handles.iter().map(|handle| handle.lane.clone()).collect();
+        self.decided = Some(Decided { epoch: collected.epoch, uncommitted });
+        self.effects.push_back(Effect::Commit { handles });
+    }
+
+    fn settle(&mut self, epoch: Epoch) {
+        self.settled = epoch;
+        self.effects.push_back(Effect::Recorded { epoch });
+    }
+
+    fn close(&mut self, collected: &Collecting) {
+        let finished = collected.shares.values().all(|share| share.drained);
+        self.closing = Some(if finished { Closing::Finish } else { Closing::Stop });
+    }
+
+    fn lane_ended(&mut self, lane: LaneId, epoch: Epoch, ended: LaneEnd) {
+        let decided = self.decided.as_mut().filter(|decided| decided.epoch == epoch);
+        let known = decided.is_some_and(|decided| decided.uncommitted.remove(&lane));
+        assert!(known, "a lane ends what it was told to commit, once");
+        if let LaneEnd::NotCommitted(why) = ended {
+            self.end(End::Failed(Failure::CommitFailed { epoch, lane, why }));
+        }
+    }
+
+    fn advance(&mut self, now_ms: u64) {
+        if self.ended {
+            return;
+        }
+        if let Some(failure) = self.too_late(now_ms) {
+            self.end(End::Failed(failure));
+            return;
+        }
+        if self.putting.is_none() {
+            self.offer();
+        }
+        if !self.ended {
+            self.maybe_send_barrier();
+        }
+    }
+
+    /// The put is the point of no return, so the look at the clock comes before it. It only hurries: if a clock is
+    /// wrong, recovery finds what the broker did.
+    fn too_late(&self, now_ms: u64) -> Option<Failure> {
+        let collecting = self.collecting.as_ref().filter(|_| self.putting != Some(Putting::Manifest))?;
+        let nearest = collecting
+            .shares
+            .values()
+            .flat_map(|share| &share.handles)
+            .min_by_key(|some| some.deadline_ms)?;
+        let left_ms = nearest.deadline_ms.saturating_sub(now_ms);
+        (left_ms <= self.config.budget_ms).then(|| Failure::DeadlineNear {
+            epoch: collecting.epoch,
+            lane: nearest.handle.lane.clone(),
+            left_ms,
+        })
+    }
+
+    /// Offers the slot that is due, if the epoch before is out of doubt.
+    fn offer(&mut self) {
+        let complete = |some: &Collecting| some.shares.len() == self.config.shards.len();
+        if let Some(collected) = self.collecting.take_if(|some| complete(some)) {
+            let positions = self.merged(&collected);
+            let wrote = collected.shares.values().any(|share| !share.handles.is_empty());
+            if collected.last && !wrote && positions == self.positions {
+                self.close(&collected);
+            } else {
+                let manifest = manifest(&collected, positions);
+                self.collecting = Some(collected);
+                if self.decided.is_none() || self.proven().is_some() {
+                    self.put(Putting::Manifest, SlotBody::Manifest(manifest));
+                }
+                return;
+            }
+        }
+        let finished = match self.closing {
+            None => return,
+            Some(Closing::FinishRecorded) => return self.end(End::Finished),
+            Some(Closing::Finish) => true,
+            Some(Closing::Stop) => false,
+        };
+        match &self.decided {
+            Some(decided) if decided.uncommitted.is_empty() => {
+                let epoch = decided.epoch;
+                self.put(Putting::Proven, SlotBody::Proven { epoch, finished });
+            }
+            Some(_) => {}
+            None if finished => {
+                self.put(Putting::Proven, SlotBody::Proven { epoch: self.settled, finished });
+            }
+            None => self.end(End::Stopped),
+        }
+    }
+
+    fn maybe_send_barrier(&mut self) {
+        if self.collecting.is_some() || self.closing.is_some() {
+            self.due &= !self.touched.is_empty();
+            return;
+        }
+        let last = self.stopping || self.config.shards.is_subset(&self.drained);
+        if last || (self.due && !self.touched.is_empty()) {
+            let epoch = self.writing;
+            self.collecting = Some(Collecting { epoch, last, shares: BTreeMap::new() });
+            self.writing = epoch.next();
+            self.touched.clear();
+            self.effects.push_back(Effect::SendBarrier { epoch, last });
+        }
+        self.due = false;
+    }
+
+    fn put(&mut self, putting: Putting, body: SlotBody) {
+        self.putting = Some(putting);
+        self.effects.push_back(Effect::PutSlot { number: self.next_slot, body });
+    }
+
+    /// What was not done yet is not done any more; a decided epoch is the next run's to resolve.
+    fn end(&mut self, end: End) {
+        if !matches!(end, End::Finished | End::Stopped) {
+            self.effects.clear();
+        }
+        self.ended = true;
+        self.effects.push_back(Effect::End(end));
+    }
+
+    fn proven(&self) -> Option<&Decided> {
+        self.decided.as_ref().filter(|decided| decided.uncommitted.is_empty())
+    }
+
+    fn merged(&self, collected: &Collecting) -> Positions {
+        let mut positions = self.positions.clone();
+        for share in collected.shares.values() {
+            positions.extend(share.positions.iter().map(|(split, at)| (split.clone(), at.clone())));
+        }
+        positions
+    }
+}
+
+fn manifest(collected: &Collecting, positions: Positions) -> Manifest {
+    let handles = collected.shares.values().flat_map(|share| &share.handles);
+    let handles = handles.map(|prepared| prepared.handle.clone()).collect();
+    Manifest { epoch: collected.epoch, positions, handles }
+}

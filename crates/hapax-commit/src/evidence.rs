@@ -1,0 +1,336 @@
+//! Evidence: what the brokers say about one prepared transaction, and what it means.
+//!
+//! Owns the reading of DescribeTransactions (KIP-664) and of control batches against a handle. Refuses to guess: what
+//! cannot be told is named, and whoever judges the epoch decides what may be done without knowing.
+//!
+//! With the handle's identity (P, E):
+//!
+//! | coordinator | V1 | V2 |
+//! | --- | --- | --- |
+//! | Ongoing (P, E) | open | open |
+//! | Prepare* (P, E or E+1) | in flight | in flight |
+//! | CompleteCommit | (P, E) committed | (P, E+1) committed |
+//! | CompleteAbort | (P, E) or (P, E+1) aborted | (P, E+1) aborted |
+//! | Empty (P, E), V2 also Complete* (P, E) | never begun: the data decides | the same |
+//! | PrepareCommit, CompleteCommit beyond these | brokers ahead of the store | the same |
+//! | anything else beyond, forgotten | the data decides | the same |
+//!
+//! CompleteAbort at E+2 proves nothing by itself: 4.0.0 bumps twice at a time-out, but a run that woke inside its
+//! start may also have initialised the id after the commit and left a transaction of its own to be timed out.
+//!
+//! The data decides: a producer id has one transaction at a time in a partition, so the first control batch with P at
+//! or after the handle's first offset ended the handle's transaction. Where it was read, it outranks the coordinator,
+//! whose *Ongoing* may be that of a deposed one; *Complete* is final, so a control batch against it is an incident.
+//!
+//! Sources: `TransactionCoordinator`, `TransactionMetadata`, KIP-98, KIP-890, KIP-664.
+
+use crate::{
+    handle::Handle,
+    id::{Identity, ProducerEpoch, TransactionVersion},
+};
+use alloc::{format, string::String, vec::Vec};
+use core::fmt;
+
+/// States of a transaction at its coordinator, as DescribeTransactions names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionState {
+    /// An identity was given, nothing begun.
+    Empty,
+    /// Begun.
+    Ongoing,
+    /// To be committed; control batches under way.
+    PrepareCommit,
+    /// To be aborted; control batches under way.
+    PrepareAbort,
+    /// Committed.
+    CompleteCommit,
+    /// Aborted.
+    CompleteAbort,
+    /// Being fenced; never stored.
+    PrepareEpochFence,
+    /// Expired; never reported.
+    Dead,
+}
+
+impl TransactionState {
+    /// Reads Kafka's name of a state; `None` for one that this release does not know.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "Empty" => Self::Empty,
+            "Ongoing" => Self::Ongoing,
+            "PrepareCommit" => Self::PrepareCommit,
+            "PrepareAbort" => Self::PrepareAbort,
+            "CompleteCommit" => Self::CompleteCommit,
+            "CompleteAbort" => Self::CompleteAbort,
+            "PrepareEpochFence" => Self::PrepareEpochFence,
+            "Dead" => Self::Dead,
+            _ => return None,
+        })
+    }
+
+    /// Kafka's name of the state.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Ongoing => "Ongoing",
+            Self::PrepareCommit => "PrepareCommit",
+            Self::PrepareAbort => "PrepareAbort",
+            Self::CompleteCommit => "CompleteCommit",
+            Self::CompleteAbort => "CompleteAbort",
+            Self::PrepareEpochFence => "PrepareEpochFence",
+            Self::Dead => "Dead",
+        }
+    }
+}
+
+/// The answer of DescribeTransactions for one id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Described {
+    /// The coordinator knows the id.
+    Known {
+        /// Its state.
+        state: TransactionState,
+        /// The identity stored with it.
+        identity: Identity,
+    },
+    /// TRANSACTIONAL_ID_NOT_FOUND: never used, or expired (7 days).
+    Forgotten,
+    /// No answer that can be used now: unreachable, loading, or a state that this release does not know.
+    Unanswered(String),
+}
+
+/// What a control batch says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marker {
+    /// The records before it count.
+    Commit,
+    /// They do not.
+    Abort,
+}
+
+/// The first control batch of the handle's producer id at or after the handle's first offset in a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartitionEnd {
+    /// It is there.
+    Marker {
+        /// What it says.
+        marker: Marker,
+        /// Its producer epoch.
+        producer_epoch: ProducerEpoch,
+    },
+    /// None up to the high watermark, and the handle's first offset is still in the log.
+    NoneYet,
+    /// It can never be read: the log starts behind the handle's first offset, or the topic is another one now.
+    Gone(String),
+    /// It could not be read now.
+    Unread(String),
+}
+
+/// What was found in one partition of a handle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionLook {
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+    /// What was found.
+    pub end: PartitionEnd,
+}
+
+/// Everything that was read, without changing anything, about one handle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneLook {
+    /// The coordinator's answer.
+    pub described: Described,
+    /// The protocol that the cluster offers now.
+    pub level: TransactionVersion,
+    /// Control batches, where they were asked for: one entry per partition of the handle.
+    pub markers: Option<Vec<PartitionLook>>,
+}
+
+/// The answer to EndTxn with a handle's identity and version, retried until definite where it can be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndTxnAnswer {
+    /// Done: the transaction is committed.
+    Committed,
+    /// Done: the transaction is aborted.
+    Aborted,
+    /// 48: not in a state for this decision. For a commit: aborted, or nothing was begun.
+    NotThisState,
+    /// 47, 90: the coordinator has gone on to another epoch. Says nothing about the outcome.
+    Superseded,
+    /// 49: the coordinator does not know this producer id any more. Says nothing about the outcome.
+    Forgotten,
+    /// The right is missing or the request is refused otherwise; nothing was done.
+    Refused(String),
+    /// No definite answer.
+    Unknown(String),
+}
+
+/// What is known about one lane of the epoch in doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LaneFate {
+    /// Committed.
+    Committed,
+    /// Aborted; that is final.
+    Aborted,
+    /// Open: it can be ended with the handle.
+    Open,
+    /// Ending one way or the other: look again.
+    InFlight(String),
+    /// The coordinator cannot tell: look at the control batches.
+    Undetermined(String),
+    /// Somebody who would know did not answer: look again.
+    Unanswered(String),
+    /// Nobody can tell any more, or the transaction cannot be ended.
+    Unknown(String),
+    /// Two facts exclude each other.
+    Contradiction(String),
+    /// Something was committed under this id that no slot decided: this is an old copy of the store.
+    BrokersAhead(String),
+}
+
+impl fmt::Display for LaneFate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Committed => f.write_str("committed"),
+            Self::Aborted => f.write_str("aborted by the broker"),
+            Self::Open => f.write_str("open"),
+            Self::InFlight(why) => write!(f, "ending: {why}"),
+            Self::Undetermined(why) => write!(f, "not told by the coordinator: {why}"),
+            Self::Unanswered(why) => write!(f, "no answer: {why}"),
+            Self::Unknown(why) => write!(f, "unknown: {why}"),
+            Self::Contradiction(why) => write!(f, "contradiction: {why}"),
+            Self::BrokersAhead(why) => write!(f, "the brokers are ahead of the store: {why}"),
+        }
+    }
+}
+
+/// What a look says about a handle.
+pub fn judge_lane(handle: &Handle, look: &LaneLook) -> LaneFate {
+    let by_coordinator = judge_described(handle, &look.described);
+    if matches!(by_coordinator, LaneFate::BrokersAhead(_)) {
+        return by_coordinator;
+    }
+    let fate = match &look.markers {
+        None => by_coordinator,
+        Some(partitions) => weigh(by_coordinator, judge_markers(handle, partitions)),
+    };
+    if fate == LaneFate::Open && look.level < handle.version {
+        return LaneFate::Unknown(format!(
+            "the transaction is open and was begun with {}, but the cluster offers {} now, which cannot end it",
+            handle.version, look.level
+        ));
+    }
+    fate
+}
+
+/// What DescribeTransactions alone says; also for an id whose newest handle is settled already.
+pub fn judge_described(handle: &Handle, described: &Described) -> LaneFate {
+    let (state, identity) = match described {
+        Described::Known { state, identity } => (*state, *identity),
+        Described::Forgotten => return LaneFate::Undetermined("the coordinator has forgotten the id".into()),
+        Described::Unanswered(why) => return LaneFate::Unanswered(why.clone()),
+    };
+    let seen =
+        || format!("{} has {} at {identity}, the handle {}", handle.at(), state.name(), handle.identity);
+    let past = past(handle.identity, identity);
+    let ended_at = match handle.version {
+        TransactionVersion::V1 => 0,
+        TransactionVersion::V2 => 1,
+    };
+    match (state, past) {
+        (TransactionState::Ongoing, Some(0)) => LaneFate::Open,
+        (TransactionState::PrepareCommit, Some(at)) if at == ended_at => LaneFate::InFlight(seen()),
+        (TransactionState::PrepareAbort | TransactionState::PrepareEpochFence, Some(0 | 1)) => {
+            LaneFate::InFlight(seen())
+        }
+        (TransactionState::CompleteCommit, Some(at)) if at == ended_at => LaneFate::Committed,
+        (TransactionState::CompleteAbort, Some(at @ (0 | 1))) if at >= ended_at => LaneFate::Aborted,
+        (TransactionState::PrepareCommit | TransactionState::CompleteCommit, past) if past != Some(0) => {
+            LaneFate::BrokersAhead(seen())
+        }
+        (
+            TransactionState::Empty
+            | TransactionState::Ongoing
+            | TransactionState::PrepareCommit
+            | TransactionState::PrepareAbort
+            | TransactionState::CompleteCommit
+            | TransactionState::CompleteAbort
+            | TransactionState::PrepareEpochFence
+            | TransactionState::Dead,
+            _,
+        ) => LaneFate::Undetermined(seen()),
+    }
+}
+
+/// How many epochs the coordinator is past the handle's; `None` for another producer id or an earlier epoch.
+fn past(handle: Identity, stored: Identity) -> Option<i32> {
+    let gap = i32::from(stored.producer_epoch.0) - i32::from(handle.producer_epoch.0);
+    (stored.producer_id == handle.producer_id && gap >= 0).then_some(gap)
+}
+
+/// What the control batches alone say.
+pub fn judge_markers(handle: &Handle, partitions: &[PartitionLook]) -> LaneFate {
+    let mut seen: Option<Marker> = None;
+    let (mut none_yet, mut unread, mut gone) = (None, None, None);
+    for look in partitions {
+        let at = format!("{}-{} (producer {})", look.topic, look.partition, handle.identity);
+        match &look.end {
+            PartitionEnd::Marker { marker, producer_epoch } => {
+                let gap = i32::from(producer_epoch.0) - i32::from(handle.identity.producer_epoch.0);
+                if !(0..=2).contains(&gap) {
+                    return LaneFate::Contradiction(format!(
+                        "the first control batch in {at} has producer epoch {producer_epoch}"
+                    ));
+                }
+                if seen.is_some_and(|earlier| earlier != *marker) {
+                    return LaneFate::Contradiction(format!(
+                        "some partitions are committed and some aborted, {at} among them"
+                    ));
+                }
+                seen = Some(*marker);
+            }
+            PartitionEnd::NoneYet => none_yet = Some(at),
+            PartitionEnd::Unread(why) => unread = Some(format!("{at}: {why}")),
+            PartitionEnd::Gone(why) => gone = Some(format!("{at}: {why}")),
+        }
+    }
+    match (seen, none_yet, unread, gone) {
+        (_, _, Some(why), _) => LaneFate::Unanswered(why),
+        (Some(_), Some(at), None, _) => LaneFate::InFlight(format!("no control batch yet in {at}")),
+        (Some(Marker::Commit), None, None, _) => LaneFate::Committed,
+        (Some(Marker::Abort), None, None, _) => LaneFate::Aborted,
+        (None, Some(at), None, _) => LaneFate::Undetermined(format!("no control batch in {at}")),
+        (None, None, None, Some(why)) => LaneFate::Unknown(why),
+        (None, None, None, None) => LaneFate::Unknown("no partition was looked at".into()),
+    }
+}
+
+/// Coordinator and data together.
+fn weigh(coordinator: LaneFate, data: LaneFate) -> LaneFate {
+    use LaneFate::{
+        Aborted, BrokersAhead, Committed, Contradiction, InFlight, Open, Unanswered, Undetermined, Unknown,
+    };
+    match (coordinator, data) {
+        (_, data @ (Contradiction(_) | BrokersAhead(_))) => data,
+        (Committed, Aborted) => Contradiction("the coordinator says committed, the data aborted".into()),
+        (Aborted, Committed) => Contradiction("the coordinator says aborted, the data committed".into()),
+        // Markers come from the coordinator; while it says Ongoing it is deposed, or somebody else wrote them.
+        (Open, Committed | Aborted) => {
+            Contradiction("control batches are there, the coordinator says open".into())
+        }
+        (Open, InFlight(why)) => Contradiction(why),
+        (Committed, Committed | InFlight(_) | Undetermined(_) | Unanswered(_) | Unknown(_) | Open) => {
+            Committed
+        }
+        (Aborted, Aborted | InFlight(_) | Undetermined(_) | Unanswered(_) | Unknown(_) | Open) => Aborted,
+        (Open, Undetermined(_) | Unanswered(_) | Unknown(_) | Open) => Open,
+        (in_flight @ InFlight(_), _) => in_flight,
+        (_, data @ (Committed | Aborted | InFlight(_))) => data,
+        (_, unanswered @ Unanswered(_)) | (unanswered @ Unanswered(_), _) => unanswered,
+        (Undetermined(said), Undetermined(read)) => Contradiction(format!("{said}, and {read}")),
+        (_, unknown @ Unknown(_)) | (unknown @ Unknown(_), _) => unknown,
+        (fate @ (Contradiction(_) | BrokersAhead(_) | Undetermined(_)), Open | Undetermined(_)) => fate,
+    }
+}

@@ -1,0 +1,19 @@
+//! Every bound of the protocol, with its reason.
+
+/// Checkpoints kept behind the newest settled one and itself: three cover the last handle of each of a lane's ids,
+/// which recovery compares with the brokers, and give a person something to go back to.
+pub const KEEP_CHECKPOINTS: usize = 3;
+
+/// Epochs that are begun and not yet recorded: one written, one prepared, one committing, one per id of a lane.
+pub const WINDOW: u64 = crate::id::IDS_PER_LANE;
+
+/// Looks at one lane that contradict themselves before recovery stops for a person: a deposed coordinator may
+/// answer once more before it knows, so one contradiction is not yet an incident.
+pub const LOOKS_BEFORE_INCIDENT: u32 = 5;
+
+/// Answers to EndTxn that refuse what the look before it allowed, before recovery stops for a person.
+pub const REFUSALS_BEFORE_INCIDENT: u32 = 5;
+
+/// A lane whose deadline is nearer than this is committed although another cluster has not answered yet:
+/// milliseconds.
+pub const HURRY_MS: i64 = 30_000;

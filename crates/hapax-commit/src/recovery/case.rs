@@ -1,0 +1,176 @@
+//! One lane of the epoch in doubt: what is known about it, what was asked, how often it contradicted itself.
+//!
+//! Refuses to settle on a contradiction, or on an outcome that cannot be told, before it was seen several times.
+
+use super::Effect;
+use crate::{
+    evidence::{EndTxnAnswer, LaneFate, LaneLook, PartitionLook, judge_lane, judge_markers},
+    handle::Handle,
+    limits::{LOOKS_BEFORE_INCIDENT, REFUSALS_BEFORE_INCIDENT},
+};
+use alloc::format;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Case {
+    handle: Handle,
+    fate: LaneFate,
+    stage: Stage,
+    attempt: u32,
+    oddities: u32,
+    refusals: u32,
+    confirmed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Not asked for yet: its cluster is being cleared.
+    Waiting,
+    Looking {
+        markers: bool,
+    },
+    Ending {
+        commit: bool,
+    },
+    ReadingBack,
+    Seen,
+}
+
+/// What follows from an answer.
+pub(super) enum Next {
+    /// The lane's fate stands, for now.
+    Settle,
+    Do(Effect),
+    BrokersAhead,
+}
+
+impl Case {
+    pub(super) fn new(handle: Handle) -> Self {
+        let fate = LaneFate::Unanswered("not looked at yet: its cluster is being cleared".into());
+        Self { handle, fate, stage: Stage::Waiting, attempt: 0, oddities: 0, refusals: 0, confirmed: false }
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(super) fn fate(&self) -> &LaneFate {
+        &self.fate
+    }
+
+    /// Seen aborted, with the control batches, in the look after the last act.
+    pub(super) fn confirmed(&self) -> bool {
+        self.confirmed
+    }
+
+    /// An act is under way, whose answer comes before the epoch is judged again.
+    pub(super) fn acting(&self) -> bool {
+        matches!(self.stage, Stage::Ending { .. } | Stage::ReadingBack)
+    }
+
+    /// The first look.
+    pub(super) fn begin(&mut self) -> Option<Effect> {
+        (self.stage == Stage::Waiting).then(|| self.look(false))
+    }
+
+    /// A look with the control batches, unless there was one already.
+    pub(super) fn confirm(&mut self) -> Option<Effect> {
+        (!self.confirmed).then(|| {
+            self.fate = LaneFate::InFlight("looked at once more before the epoch is given up".into());
+            self.look(true)
+        })
+    }
+
+    pub(super) fn end(&mut self, commit: bool) -> Effect {
+        assert!(self.fate == LaneFate::Open, "only an open transaction is ended");
+        self.stage = Stage::Ending { commit };
+        Effect::EndTxn { handle: self.handle.clone(), commit }
+    }
+
+    pub(super) fn looked(&mut self, look: &LaneLook) -> Next {
+        let Stage::Looking { markers } = self.stage else {
+            panic!("nobody looks at {}", self.handle.at());
+        };
+        self.fate = judge_lane(&self.handle, look);
+        match &self.fate {
+            LaneFate::BrokersAhead(_) => return Next::BrokersAhead,
+            LaneFate::Undetermined(_) if !markers => return Next::Do(self.look(true)),
+            LaneFate::InFlight(_) | LaneFate::Unanswered(_) | LaneFate::Undetermined(_) => {
+                return Next::Do(self.look_again(markers));
+            }
+            LaneFate::Unknown(why) | LaneFate::Contradiction(why)
+                if self.oddities < LOOKS_BEFORE_INCIDENT =>
+            {
+                self.fate = LaneFate::InFlight(why.clone());
+                self.oddities += 1;
+                return Next::Do(self.look_again(true));
+            }
+            LaneFate::Open if self.refusals >= REFUSALS_BEFORE_INCIDENT => {
+                let why =
+                    format!("it is seen open, but the coordinator refused {} times to end it", self.refusals);
+                self.fate = LaneFate::Contradiction(why);
+            }
+            LaneFate::Aborted => self.confirmed = markers,
+            LaneFate::Unknown(_) | LaneFate::Contradiction(_) | LaneFate::Open | LaneFate::Committed => {}
+        }
+        self.stage = Stage::Seen;
+        self.attempt = 0;
+        Next::Settle
+    }
+
+    /// Only a commit that was answered is believed without a look, and even that is read back. The look after an
+    /// abort reads the control batches too, because the epoch may be given up on it.
+    pub(super) fn end_answered(&mut self, answer: &EndTxnAnswer) -> Next {
+        let Stage::Ending { commit } = self.stage else {
+            panic!("nobody ends {}", self.handle.at());
+        };
+        match answer {
+            EndTxnAnswer::Committed if commit => {
+                self.stage = Stage::ReadingBack;
+                self.attempt = 0;
+                return Next::Do(self.ask_back());
+            }
+            EndTxnAnswer::Committed | EndTxnAnswer::Aborted => self.attempt = 0,
+            EndTxnAnswer::NotThisState | EndTxnAnswer::Superseded | EndTxnAnswer::Forgotten => {
+                self.refusals += 1
+            }
+            EndTxnAnswer::Refused(_) | EndTxnAnswer::Unknown(_) => {
+                self.attempt = self.attempt.saturating_add(1)
+            }
+        }
+        self.fate = LaneFate::InFlight(format!("EndTxn was answered {answer:?}"));
+        Next::Do(self.look(!commit))
+    }
+
+    /// A partition that can never be read does not take the coordinator's answer back; a control batch that says
+    /// otherwise does, and that is not looked at again.
+    pub(super) fn read_back(&mut self, partitions: &[PartitionLook]) -> Next {
+        assert!(self.stage == Stage::ReadingBack, "nobody reads back {}", self.handle.at());
+        self.fate = match judge_markers(&self.handle, partitions) {
+            LaneFate::Committed | LaneFate::Unknown(_) => LaneFate::Committed,
+            LaneFate::InFlight(_) | LaneFate::Undetermined(_) | LaneFate::Unanswered(_) | LaneFate::Open => {
+                self.attempt = self.attempt.saturating_add(1);
+                return Next::Do(self.ask_back());
+            }
+            LaneFate::Aborted => {
+                LaneFate::Contradiction("the coordinator answered committed, the data says aborted".into())
+            }
+            LaneFate::Contradiction(why) | LaneFate::BrokersAhead(why) => LaneFate::Contradiction(why),
+        };
+        self.stage = Stage::Seen;
+        Next::Settle
+    }
+
+    fn look(&mut self, markers: bool) -> Effect {
+        self.stage = Stage::Looking { markers };
+        Effect::Look { handle: self.handle.clone(), markers, attempt: self.attempt }
+    }
+
+    fn look_again(&mut self, markers: bool) -> Effect {
+        self.attempt = self.attempt.saturating_add(1);
+        self.look(markers)
+    }
+
+    fn ask_back(&self) -> Effect {
+        Effect::ReadBack { handle: self.handle.clone(), attempt: self.attempt }
+    }
+}

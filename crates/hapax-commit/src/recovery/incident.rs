@@ -1,0 +1,54 @@
+//! An incident: what a person must know when recovery cannot go on by itself.
+
+use crate::{decision::PassedOver, evidence::LaneFate, handle::Handle, id::Epoch};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// What stopped recovery. Nothing was given up and nothing that is in doubt was touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// The kind.
+    pub kind: IncidentKind,
+    /// The lanes that it is about, with their handles.
+    pub lanes: Vec<LaneReport>,
+    /// Why no strategy was taken.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// The kinds of incident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncidentKind {
+    /// Something was committed that the chain does not know: the store is an old copy.
+    BrokersAhead,
+    /// A decided epoch that can neither be proven nor given up.
+    Unresolved(Epoch),
+}
+
+/// One lane of an incident.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneReport {
+    /// Its handle.
+    pub handle: Handle,
+    /// What is known about it.
+    pub fate: LaneFate,
+}
+
+impl fmt::Display for Incident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            IncidentKind::BrokersAhead => f.write_str(
+                "the brokers are ahead of the checkpoint store, which looks like an old copy: nothing was cleared; \
+                 bring the newest store back, or begin anew knowing that output repeats",
+            )?,
+            IncidentKind::Unresolved(epoch) => write!(
+                f,
+                "epoch {epoch} is decided but can neither be proven committed nor be given up; keep the store and \
+                 the topics as they are"
+            )?,
+        }
+        for lane in &self.lanes {
+            write!(f, "; {} ({}): {}", lane.handle.at(), lane.handle.identity, lane.fate)?;
+        }
+        self.passed_over.iter().try_for_each(|passed| write!(f, "; {passed}"))
+    }
+}

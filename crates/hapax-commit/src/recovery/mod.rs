@@ -1,0 +1,489 @@
+//! Recovery: from a claim to the first new record.
+//!
+//! Owns the order of a start: survey, clear, look, resolve, record, clear the rest, go on. Refuses to send anything
+//! to an id of the epoch in doubt but EndTxn with its own handle, before the epoch's outcome is in the chain.
+//!
+//! ```text
+//!  claimed -> per cluster: survey -> clear what is not in doubt -> look at its lanes
+//!                                                                      |
+//!       ResumeAll: EndTxn(commit), read back .. look again <-----------+-> Stop: a person
+//!       RewindAll: ask sources, EndTxn(abort), look again with the control batches
+//!                                                                      |
+//!                         put `proven` or `void` -> clear the ids that were in doubt -> Done
+//! ```
+//!
+//! - *Survey*: whatever was committed under an id of ours was decided by a slot of our chain, so a commit beyond the
+//!   newest handle of an id shows that the store is an old copy. Clearing would destroy that evidence.
+//! - Every resolution is a slot before anything new is sent to its ids, and everything before that slot can be done
+//!   twice: a crash at any point ends in the same place.
+//! - Clusters go at their own pace until the judgement, which needs all lanes, so that one that is down keeps neither
+//!   the readers of another waiting nor its deadlines unnoticed.
+
+mod case;
+mod incident;
+
+use crate::{
+    chain::{ChainView, Unresolved},
+    cohort::CohortStart,
+    decision::{Plan, RewindFacts, Strategy, choose, judge_epoch},
+    evidence::{Described, EndTxnAnswer, LaneFate, LaneLook, PartitionLook, judge_described},
+    handle::Handle,
+    id::{Epoch, IdAt, Identity, RunNonce, SlotNumber},
+    invariant::{Broken, holds},
+    limits::HURRY_MS,
+    position::Positions,
+    slot::SlotBody,
+};
+use alloc::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    string::String,
+    vec::Vec,
+};
+use case::{Case, Next};
+
+pub use incident::{Incident, IncidentKind, LaneReport};
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Time has passed: a deadline may be near.
+    Tick,
+    /// Answer to [`Effect::Survey`].
+    Surveyed {
+        /// The id.
+        at: IdAt,
+        /// What its coordinator says.
+        described: Described,
+    },
+    /// Answer to [`Effect::ClearId`]: what was open is ended, older writers are fenced.
+    Cleared {
+        /// The id.
+        at: IdAt,
+        /// The identity to write with.
+        identity: Identity,
+    },
+    /// The chain has a newer claim than this run's.
+    ChainMoved,
+    /// Answer to [`Effect::Look`].
+    Looked {
+        /// The handle's id.
+        at: IdAt,
+        /// What was seen.
+        look: LaneLook,
+    },
+    /// Answer to [`Effect::EndTxn`].
+    EndTxnAnswered {
+        /// The handle's id.
+        at: IdAt,
+        /// The answer.
+        answer: EndTxnAnswer,
+    },
+    /// Answer to [`Effect::ReadBack`].
+    ReadBack {
+        /// The handle's id.
+        at: IdAt,
+        /// One entry per partition of the handle.
+        partitions: Vec<PartitionLook>,
+    },
+    /// Answer to [`Effect::ProbeSources`]; an error names source, split and reason.
+    SourcesProbed(Result<(), String>),
+    /// The slot holds what was offered.
+    SlotStored {
+        /// The slot.
+        number: SlotNumber,
+    },
+    /// The slot holds another run's claim.
+    SlotTaken {
+        /// The slot.
+        number: SlotNumber,
+    },
+}
+
+/// What is to be done. Effects are independent of each other; back off by `attempt`, which begins at 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// DescribeTransactions for the id.
+    Survey {
+        /// The id.
+        at: IdAt,
+        /// Which try.
+        attempt: u32,
+    },
+    /// Make sure that the newest claim is still this run's (else [`Input::ChainMoved`]), then InitProducerId without
+    /// an identity: it ends what is open and fences whoever wrote.
+    ClearId {
+        /// The id.
+        at: IdAt,
+    },
+    /// Read, changing nothing, what the coordinator and, with `markers`, the handle's partitions say.
+    Look {
+        /// The handle.
+        handle: Handle,
+        /// Read the control batches too.
+        markers: bool,
+        /// Which try.
+        attempt: u32,
+    },
+    /// EndTxn with the handle's identity and version, until definite or until the shell's patience ends.
+    EndTxn {
+        /// The handle.
+        handle: Handle,
+        /// Commit or abort.
+        commit: bool,
+    },
+    /// Read the first control batch of every partition of a handle whose commit was just answered.
+    ReadBack {
+        /// The handle.
+        handle: Handle,
+        /// Which try.
+        attempt: u32,
+    },
+    /// Does every source still serve these positions?
+    ProbeSources {
+        /// Where reading would go on after a rewind.
+        positions: Positions,
+    },
+    /// Offer a slot.
+    PutSlot {
+        /// Where.
+        number: SlotNumber,
+        /// What.
+        body: SlotBody,
+    },
+    /// Recovery is complete. Terminal.
+    Done(Done),
+    /// A newer run has claimed the job. Terminal.
+    Fenced,
+    /// A person is needed; nothing was lost. Terminal.
+    Stop(Incident),
+}
+
+/// Where a run goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// For the coordinator.
+    pub start: CohortStart,
+    /// The job has ended: there is nothing to do.
+    pub finished: bool,
+    /// The identity of every id that was cleared.
+    pub identities: BTreeMap<IdAt, Identity>,
+    /// What became of the epoch that was in doubt, if there was one.
+    pub resolved: Option<(Epoch, Resolution)>,
+}
+
+/// What became of an epoch in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// It had been committed before.
+    FoundCommitted,
+    /// Committed with its handles.
+    Resumed,
+    /// Given up; its input is read again.
+    Rewound,
+}
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    allowed: Vec<Strategy>,
+    unresolved: Option<Unresolved>,
+    start: CohortStart,
+    finished: bool,
+    surveys: BTreeMap<IdAt, (Handle, u32)>,
+    to_clear: BTreeSet<IdAt>,
+    clearing: BTreeSet<IdAt>,
+    identities: BTreeMap<IdAt, Identity>,
+    cases: BTreeMap<IdAt, Case>,
+    facts: RewindFacts,
+    probing: bool,
+    resumed: bool,
+    putting: Option<Resolution>,
+    resolved: Option<(Epoch, Resolution)>,
+    ended: bool,
+    effects: VecDeque<Effect>,
+}
+
+impl Recovery {
+    /// Begins, with a chain whose newest claim is this run's. `genesis`: positions of the job record.
+    pub fn new(chain: &ChainView, run: RunNonce, genesis: &Positions, allowed: &[Strategy]) -> Self {
+        assert!(chain.is_newest(run), "recovery begins with the run's own claim");
+        let positions = chain.progress().map_or(genesis, |manifest| &manifest.positions).clone();
+        let handles = chain.unresolved().map_or(&[][..], |unresolved| &unresolved.manifest.handles);
+        let mut recovery = Self {
+            allowed: allowed.to_vec(),
+            unresolved: chain.unresolved().cloned(),
+            start: CohortStart {
+                last_epoch: chain.last_epoch(),
+                settled: chain.settled_epoch(),
+                positions,
+                next_slot: chain.next_slot(),
+            },
+            finished: chain.finished(),
+            surveys: chain.newest_handles().map(|handle| (handle.at(), (handle.clone(), 0))).collect(),
+            to_clear: chain.ids_to_clear(),
+            clearing: BTreeSet::new(),
+            identities: BTreeMap::new(),
+            cases: handles.iter().map(|handle| (handle.at(), Case::new(handle.clone()))).collect(),
+            facts: RewindFacts::default(),
+            probing: false,
+            resumed: false,
+            putting: None,
+            resolved: None,
+            ended: false,
+            effects: VecDeque::new(),
+        };
+        let surveys = recovery.surveys.keys();
+        recovery.effects = surveys.map(|at| Effect::Survey { at: at.clone(), attempt: 0 }).collect();
+        let clusters: BTreeSet<_> =
+            recovery.to_clear.iter().chain(recovery.cases.keys()).map(|at| at.cluster_id.clone()).collect();
+        clusters.iter().for_each(|cluster| recovery.clear_cluster(cluster));
+        recovery.finish_if_done();
+        recovery
+    }
+
+    /// Takes an input. `wall_ms` is wall time in milliseconds since 1970; it hurries and decides nothing.
+    pub fn step(&mut self, wall_ms: i64, input: Input) {
+        if self.ended {
+            return;
+        }
+        match input {
+            Input::Tick => {}
+            Input::Surveyed { at, described } => self.surveyed(&at, &described),
+            Input::Cleared { at, identity } => self.cleared(at, identity),
+            Input::ChainMoved | Input::SlotTaken { .. } => self.end(Effect::Fenced),
+            Input::Looked { at, look } => {
+                let next = self.case(&at).looked(&look);
+                self.follow(next);
+            }
+            Input::EndTxnAnswered { at, answer } => {
+                self.resumed |= answer == EndTxnAnswer::Committed;
+                let next = self.case(&at).end_answered(&answer);
+                self.follow(next);
+            }
+            Input::ReadBack { at, partitions } => {
+                let next = self.case(&at).read_back(&partitions);
+                self.follow(next);
+            }
+            Input::SourcesProbed(sources) => {
+                self.probing = false;
+                self.facts.sources = Some(sources);
+            }
+            Input::SlotStored { number } => self.stored(number),
+        }
+        if !self.ended {
+            self.decide(wall_ms);
+        }
+        self.finish_if_done();
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// The invariants.
+    ///
+    /// # Errors
+    /// The first that does not hold.
+    pub fn check(&self) -> Result<(), Broken> {
+        let in_doubt = |at: &IdAt| self.unresolved.is_some() && self.cases.contains_key(at);
+        let cleared = self.clearing.iter().chain(self.identities.keys());
+        let queued = self.effects.iter().filter_map(|effect| match effect {
+            Effect::ClearId { at } => Some(at),
+            Effect::Survey { .. }
+            | Effect::Look { .. }
+            | Effect::EndTxn { .. }
+            | Effect::ReadBack { .. }
+            | Effect::ProbeSources { .. }
+            | Effect::PutSlot { .. }
+            | Effect::Done(_)
+            | Effect::Fenced
+            | Effect::Stop(_) => None,
+        });
+        holds(
+            !cleared.chain(queued).any(in_doubt),
+            "no id in doubt is cleared before its outcome is in the chain",
+        )?;
+        let all = |fate: &LaneFate| self.cases.values().all(|case| case.fate() == fate);
+        let proven = matches!(self.putting, None | Some(Resolution::Rewound)) || all(&LaneFate::Committed);
+        holds(proven, "an epoch is proven only when every lane is committed")?;
+        let confirmed = || all(&LaneFate::Aborted) && self.cases.values().all(Case::confirmed);
+        let void = self.putting != Some(Resolution::Rewound) || confirmed();
+        holds(void, "an epoch is given up only when every lane was seen aborted after its end")?;
+        holds(!self.ended || self.effects.len() <= 1, "nothing is done after the end")
+    }
+
+    fn surveyed(&mut self, at: &IdAt, described: &Described) {
+        let (handle, attempt) = self.surveys.get_mut(at).expect("an id is surveyed when asked for");
+        match judge_described(handle, described) {
+            fate @ LaneFate::BrokersAhead(_) => {
+                let lanes = [LaneReport { handle: handle.clone(), fate }].into();
+                self.stop(IncidentKind::BrokersAhead, lanes, Vec::new());
+            }
+            LaneFate::Unanswered(_) => {
+                *attempt = attempt.saturating_add(1);
+                self.effects.push_back(Effect::Survey { at: at.clone(), attempt: *attempt });
+            }
+            LaneFate::Committed
+            | LaneFate::Aborted
+            | LaneFate::Open
+            | LaneFate::InFlight(_)
+            | LaneFate::Undetermined(_)
+            | LaneFate::Unknown(_)
+            | LaneFate::Contradiction(_) => {
+                self.surveys.remove(at);
+                self.clear_cluster(&at.cluster_id);
+            }
+        }
+    }
+
+    fn cleared(&mut self, at: IdAt, identity: Identity) {
+        assert!(self.clearing.remove(&at), "an id is cleared when asked for");
+        let cluster = at.cluster_id.clone();
+        self.identities.insert(at, identity);
+        self.look_at_cluster(&cluster);
+    }
+
+    /// Clears what is not in doubt on a cluster, once all its newest handles were surveyed.
+    fn clear_cluster(&mut self, cluster: &str) {
+        if self.surveys.keys().any(|at| at.cluster_id == cluster) {
+            return;
+        }
+        let (here, elsewhere) =
+            core::mem::take(&mut self.to_clear).into_iter().partition(|at| at.cluster_id == cluster);
+        self.to_clear = elsewhere;
+        self.clear(here);
+        self.look_at_cluster(cluster);
+    }
+
+    fn clear(&mut self, ids: BTreeSet<IdAt>) {
+        for at in ids {
+            self.clearing.insert(at.clone());
+            self.effects.push_back(Effect::ClearId { at });
+        }
+    }
+
+    fn look_at_cluster(&mut self, cluster: &str) {
+        let busy = self.clearing.iter().chain(self.surveys.keys()).any(|at| at.cluster_id == cluster);
+        if busy || self.unresolved.is_none() {
+            return;
+        }
+        let here = self.cases.iter_mut().filter(|(at, _)| at.cluster_id == cluster);
+        self.effects.extend(here.filter_map(|(_, case)| case.begin()));
+    }
+
+    fn case(&mut self, at: &IdAt) -> &mut Case {
+        self.cases.get_mut(at).expect("answers come for lanes of the epoch in doubt")
+    }
+
+    fn follow(&mut self, next: Next) {
+        match next {
+            Next::Settle => {}
+            Next::Do(effect) => self.effects.push_back(effect),
+            Next::BrokersAhead => {
+                let lanes = self.reports();
+                self.stop(IncidentKind::BrokersAhead, lanes, Vec::new());
+            }
+        }
+    }
+
+    /// Judges the epoch whenever no act is under way, and does what follows.
+    fn decide(&mut self, wall_ms: i64) {
+        let acting = self.cases.values().any(Case::acting) || self.probing || self.putting.is_some();
+        let Some(unresolved) = self.unresolved.as_ref().filter(|_| !acting) else { return };
+        let epoch = unresolved.manifest.epoch;
+        let near = |case: &Case| {
+            *case.fate() == LaneFate::Open && case.handle().deadline_ms.saturating_sub(wall_ms) < HURRY_MS
+        };
+        let hurry = self.cases.values().any(near);
+        let judgement = judge_epoch(self.cases.values().map(|case| (case.handle(), case.fate())), hurry);
+        match choose(&judgement, &self.allowed, &self.facts) {
+            Plan::Wait => {}
+            Plan::Record => {
+                let found = if self.resumed { Resolution::Resumed } else { Resolution::FoundCommitted };
+                self.put(found, SlotBody::Proven { epoch, finished: false });
+            }
+            Plan::Resume(open) => self.end_all(&open, true),
+            Plan::ProbeSources => {
+                self.probing = true;
+                self.effects.push_back(Effect::ProbeSources { positions: self.start.positions.clone() });
+            }
+            Plan::Rewind(open) if !open.is_empty() => self.end_all(&open, false),
+            Plan::Rewind(_) => self.give_up(epoch),
+            Plan::Stop(passed_over) => {
+                let lanes = self.reports();
+                self.stop(IncidentKind::Unresolved(epoch), lanes, passed_over);
+            }
+        }
+    }
+
+    fn end_all(&mut self, handles: &[Handle], commit: bool) {
+        for handle in handles {
+            let effect = self.case(&handle.at()).end(commit);
+            self.effects.push_back(effect);
+        }
+    }
+
+    /// A second look at every lane, with the control batches, before the epoch is given up: the first was before
+    /// the open lanes were ended, and a delayed commit could have come between.
+    fn give_up(&mut self, epoch: Epoch) {
+        let unconfirmed: Vec<_> = self.cases.values_mut().filter_map(Case::confirm).collect();
+        if unconfirmed.is_empty() {
+            self.put(Resolution::Rewound, SlotBody::Void { epoch });
+        } else {
+            self.effects.extend(unconfirmed);
+        }
+    }
+
+    fn put(&mut self, resolution: Resolution, body: SlotBody) {
+        self.putting = Some(resolution);
+        self.effects.push_back(Effect::PutSlot { number: self.start.next_slot, body });
+    }
+
+    fn stored(&mut self, number: SlotNumber) {
+        assert!(number == self.start.next_slot, "one slot is offered at a time");
+        let resolution = self.putting.take().expect("a slot was offered");
+        let unresolved = self.unresolved.take().expect("only an epoch in doubt is resolved");
+        self.start.next_slot = number.next();
+        if resolution != Resolution::Rewound {
+            self.start.settled = unresolved.manifest.epoch;
+            self.start.positions = unresolved.manifest.positions;
+        }
+        self.resolved = Some((unresolved.manifest.epoch, resolution));
+        self.clear(self.cases.keys().cloned().collect());
+    }
+
+    fn finish_if_done(&mut self) {
+        let cleared = self.surveys.is_empty() && self.to_clear.is_empty() && self.clearing.is_empty();
+        if !self.ended && self.unresolved.is_none() && cleared {
+            let done = Done {
+                start: self.start.clone(),
+                finished: self.finished,
+                identities: core::mem::take(&mut self.identities),
+                resolved: self.resolved,
+            };
+            self.end(Effect::Done(done));
+        }
+    }
+
+    fn reports(&self) -> Vec<LaneReport> {
+        let report = |case: &Case| LaneReport { handle: case.handle().clone(), fate: case.fate().clone() };
+        self.cases.values().map(report).collect()
+    }
+
+    fn stop(
+        &mut self,
+        kind: IncidentKind,
+        lanes: Vec<LaneReport>,
+        passed_over: Vec<crate::decision::PassedOver>,
+    ) {
+        self.end(Effect::Stop(Incident { kind, lanes, passed_over }));
+    }
+
+    /// What was asked for and not sent yet is not sent any more.
+    fn end(&mut self, effect: Effect) {
+        self.effects.clear();
+        self.effects.push_back(effect);
+        self.ended = true;
+    }
+}
