@@ -16,6 +16,8 @@ pub mod connection;
 pub mod error;
 pub mod limits;
 pub mod metadata;
+pub mod partition;
+pub mod record;
 pub mod transaction;
 pub mod wire;
 
