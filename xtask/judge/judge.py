@@ -11,6 +11,7 @@ import time
 import traceback
 
 from confluent_kafka import (
+    OFFSET_BEGINNING,
     Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
@@ -302,6 +303,23 @@ def partitions_of(client, topic):
     return [TopicPartition(topic, number) for number in sorted(known.partitions)]
 
 
+def reader(bootstrap, isolation):
+    """A consumer outside every group, which says when it stands at the end of a partition."""
+    settings = base(bootstrap)
+    settings.update(
+        {
+            "group.id": "judge-that-never-commits",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50,
+            "check.crcs": True,
+        }
+    )
+    return Consumer(settings)
+
+
 class Reading:
     """One topic from its log start to the ends that hold when the reading begins."""
 
@@ -323,19 +341,7 @@ class Reading:
         waiting = {p for p, end in self.end.items() if end > self.start[p]}
         if not waiting:
             return
-        settings = base(self.bootstrap)
-        settings.update(
-            {
-                "group.id": "judge-that-never-commits",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "isolation.level": self.isolation,
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 50,
-                "check.crcs": True,
-            }
-        )
-        consumer = Consumer(settings)
+        consumer = reader(self.bootstrap, self.isolation)
         try:
             consumer.assign([TopicPartition(self.topic, p, self.start[p]) for p in sorted(waiting)])
             while waiting:
@@ -387,6 +393,17 @@ def end_offsets(request):
     ]
 
 
+def number_in(message, field):
+    """The integer at a field of a JSON value, dots for nested objects; None where there is none."""
+    try:
+        value = json.loads(message.value())
+        for name in field.split("."):
+            value = value[name]
+        return value if isinstance(value, int) else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
 class Audit:
     """Counts what is missing, there twice, out of order, foreign or changed. Numbers seen once cost a byte or
     a dictionary entry each."""
@@ -414,18 +431,9 @@ class Audit:
             where = f"{message.topic()}-{message.partition()}@{message.offset()}"
             self.examples.append(f"{what}: {where} {detail}")
 
-    def number(self, message):
-        try:
-            value = json.loads(message.value())
-            for name in self.request["field"].split("."):
-                value = value[name]
-            return value if isinstance(value, int) else None
-        except (ValueError, TypeError, KeyError):
-            return None
-
     def take(self, message):
         self.counts["records"] += 1
-        number = self.number(message)
+        number = number_in(message, self.request["field"])
         if number is None:
             self.note("unreadable", message, f"has no integer at {self.request['field']}")
             return
@@ -473,6 +481,28 @@ def audit(request):
     return dict(judgement.result(), unstable=unstable)
 
 
+def await_number(request):
+    """Whether a read_committed reader that begins at `after` gets a number from `from` on before the time is over."""
+    deadline = time.monotonic() + request["timeout_ms"] / 1000
+    partitions = partitions_of(AdminClient(base(request["bootstrap"])), request["topic"])
+    consumer = reader(request["bootstrap"], "read_committed")
+    try:
+        after = {partition: offset for partition, offset in request["after"]}
+        for partition in partitions:
+            partition.offset = after.get(partition.partition, OFFSET_BEGINNING)
+        consumer.assign(partitions)
+        while (left := deadline - time.monotonic()) > 0:
+            message = consumer.poll(left)
+            if message is None or message.error() is not None:
+                continue
+            number = number_in(message, request["field"])
+            if number is not None and number >= request["from"]:
+                return True
+        return False
+    finally:
+        consumer.close()
+
+
 COMMANDS = {
     command.__name__: command
     for command in (
@@ -489,6 +519,7 @@ COMMANDS = {
         read_all,
         end_offsets,
         audit,
+        await_number,
     )
 }
 

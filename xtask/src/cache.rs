@@ -57,8 +57,9 @@ pub fn entry(name: &str, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Resu
 
 /// A short name for `content`, for entries that must be made again when their recipe changes (FNV-1a, 64 bits).
 pub fn fingerprint(content: &str) -> String {
-    let hash =
-        content.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let hash = content
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     format!("{hash:016x}")
 }
 

@@ -5,6 +5,7 @@
 //! | [`kafka`] | the jars of each Kafka version, brokers as child processes, the brokers that tests share |
 //! | [`tools`] | Apache Kafka's own command-line tools |
 //! | [`judge`] | the independent reader and writer (librdkafka in a Python process) |
+//! | [`hapax`] | runs of the program under test, and records that are fed to them |
 //! | [`process`] | child processes that never outlive this one, signals |
 //! | [`cache`] | the directory outside the checkout where downloads are kept |
 //!
@@ -18,6 +19,7 @@
 )]
 
 pub mod cache;
+pub mod hapax;
 pub mod judge;
 pub mod kafka;
 pub mod process;

@@ -1,2 +1,72 @@
 //! `cargo xtask`: the one entry for the scripts of this repository.
-fn main() {}
+//!
+//! A command is a module of [`command`] with a function that takes [`arguments::Arguments`]; this file only
+//! finds it. Exit codes: 0 done, 1 something failed, 2 wrong usage or something that the machine lacks.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this crate owns processes, files and clocks by nature; it is not part of the product"
+)]
+
+mod arguments;
+mod command;
+mod need;
+
+use std::env;
+use std::process::ExitCode;
+
+use arguments::Arguments;
+
+const USAGE: &str = "\
+cargo xtask COMMAND
+
+  test [--no-lint] [FILTER...]   formatting, lints, every test; FILTER: only tests whose name contains it
+  kafka provision                fetch Apache Kafka into the cache
+  kafka start [--version 4.4.0|3.9.1] [--nodes 1|3] [--transaction-version 0|1|2] [--property NAME=VALUE]...
+                                 run brokers until Ctrl-C or the end of standard input; the first line is JSON
+";
+
+/// How a command failed.
+enum Failure {
+    /// The caller asked for something that does not exist.
+    Usage(String),
+    /// The machine lacks something; the text says how to install it.
+    Missing(String),
+    /// Something was attempted and did not succeed.
+    Failed(String),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Failure::Failed(error.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::new(env::args().skip(1));
+    let outcome = match arguments.command().as_deref() {
+        Some("test") => command::test::run(arguments),
+        Some("kafka") => command::kafka::run(arguments),
+        Some("help" | "--help" | "-h") => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        Some(other) => Err(Failure::Usage(format!("there is no command {other:?}"))),
+        None => Err(Failure::Usage("no command was given".to_owned())),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(text)) => {
+            eprint!("xtask: {text}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Missing(text)) => {
+            eprintln!("xtask: {text}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Failed(text)) => {
+            eprintln!("xtask: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -121,6 +121,11 @@ impl Supervised {
         self.child.stdout.take()
     }
 
+    /// The pipe from the child's standard error, once, if it was asked for.
+    pub fn take_stderr(&mut self) -> Option<std::process::ChildStderr> {
+        self.child.stderr.take()
+    }
+
     /// The exit status, if the child has ended.
     ///
     /// # Errors
@@ -223,8 +228,7 @@ fn send(signal: &str, target: &str) -> io::Result<()> {
 pub fn run(command: &mut Command) -> io::Result<Output> {
     let program = command.get_program().to_string_lossy().into_owned();
     let attempted = format!("run {program}");
-    let output =
-        command.stdin(Stdio::null()).output().map_err(|e| crate::cache::explain(&attempted, &e))?;
+    let output = command.stdin(Stdio::null()).output().map_err(|e| crate::cache::explain(&attempted, &e))?;
     if output.status.success() {
         return Ok(output);
     }

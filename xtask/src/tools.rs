@@ -3,34 +3,27 @@
 //! The second opinion beside [`crate::judge`]: the console consumer and the transactions command read with
 //! Kafka's Java client. Each run costs one to three seconds of start-up.
 
-use std::io;
+use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::judge::Isolation;
-use crate::kafka::{Installation, Version};
-use crate::process::{run, tail};
+use crate::kafka::{Installation, ListedTransaction, Version};
+use crate::process::{Supervised, run, tail};
 
 const CONSOLE_CONSUMER: &str = "org.apache.kafka.tools.consumer.ConsoleConsumer";
 const TRANSACTIONS: &str = "org.apache.kafka.tools.TransactionsCommand";
 const FEATURES: &str = "org.apache.kafka.tools.FeatureCommand";
 
+/// Longer than a start of Java, a join of a group and a reading take on a busy machine.
+const CONSUME_LIMIT: Duration = Duration::from_secs(120);
+
 /// The tools of one Kafka version.
 #[derive(Debug, Clone)]
 pub struct Tools {
     installation: Installation,
-}
-
-/// A transaction as a coordinator lists it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedTransaction {
-    /// The transactional id.
-    pub id: String,
-    /// The producer id.
-    pub producer_id: i64,
-    /// The state in Kafka's words: `Empty`, `Ongoing`, `PrepareCommit`, `PrepareAbort`, `CompleteCommit`,
-    /// `CompleteAbort`, `PrepareEpochFence`.
-    pub state: String,
 }
 
 /// A transaction as its coordinator describes it.
@@ -67,35 +60,61 @@ impl Tools {
         self.command(main_class, arguments).stdin(Stdio::null()).output()
     }
 
-    /// The values of a topic from its beginning, as Kafka's console consumer prints them, one a line. It ends
-    /// when nothing came for `idle`.
+    /// The values of a topic from its beginning, as Kafka's console consumer prints them, one a line.
+    ///
+    /// The consumer itself knows no end. It is ended when `expected` lines have come and then none for `settle`
+    /// (so that a surplus shows), or after two minutes, with what has come by then.
     ///
     /// # Errors
-    /// The tool failed.
+    /// The tool ended by itself; its words are in the text.
     pub fn console_consume(
         &self,
         bootstrap: &str,
         topic: &str,
         isolation: Isolation,
-        idle: Duration,
+        expected: usize,
+        settle: Duration,
     ) -> io::Result<Vec<String>> {
-        let idle = idle.as_millis().to_string();
-        let arguments = [
-            "--bootstrap-server",
-            bootstrap,
-            "--topic",
-            topic,
-            "--from-beginning",
-            "--isolation-level",
-            isolation.name(),
-            "--timeout-ms",
-            &idle,
-        ];
-        let output = run(&mut self.command(CONSOLE_CONSUMER, &arguments))?;
-        Ok(lines(&output))
+        let mut command = self.command(
+            CONSOLE_CONSUMER,
+            &[
+                "--bootstrap-server",
+                bootstrap,
+                "--topic",
+                topic,
+                "--from-beginning",
+                "--isolation-level",
+                isolation.name(),
+            ],
+        );
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut consumer = Supervised::spawn(&mut command)?;
+        let printed = follow(consumer.take_stdout().expect("standard output was asked for"));
+        let complaints = follow(consumer.take_stderr().expect("standard error was asked for"));
+        let start = Instant::now();
+        let mut lines = Vec::new();
+        loop {
+            let left = CONSUME_LIMIT.saturating_sub(start.elapsed());
+            let wait = if lines.len() < expected { left } else { settle.min(left) };
+            match printed.recv_timeout(wait) {
+                Ok(line) => lines.push(line),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    let status = consumer.wait()?;
+                    let complaints: Vec<String> = complaints.iter().collect();
+                    let words = tail(&complaints.join("\n"), 10);
+                    return Err(io::Error::other(format!(
+                        "the console consumer of {topic} ended by itself ({status}) after {} lines:\n{words}",
+                        lines.len()
+                    )));
+                }
+            }
+        }
+        consumer.kill()?;
+        Ok(lines)
     }
 
-    /// Every transaction that the coordinators of a cluster know.
+    /// Every transaction that the coordinators of a cluster know; [`crate::kafka::transactions`] is the fast way.
     ///
     /// # Errors
     /// The tool failed, or printed what is not a table.
@@ -117,10 +136,14 @@ impl Tools {
     ///
     /// # Errors
     /// The tool failed, or printed what is not a table.
-    pub fn describe_transaction(&self, bootstrap: &str, id: &str) -> io::Result<Option<DescribedTransaction>> {
+    pub fn describe_transaction(
+        &self,
+        bootstrap: &str,
+        id: &str,
+    ) -> io::Result<Option<DescribedTransaction>> {
         let arguments = ["--bootstrap-server", bootstrap, "describe", "--transactional-id", id];
         let table = match self.table(&arguments) {
-            Err(error) if error.to_string().contains("TransactionalIdNotFound") => return Ok(None),
+            Err(error) if error.to_string().contains("the ID could not be found") => return Ok(None),
             other => other?,
         };
         let Some(row) = table.first() else {
@@ -180,6 +203,20 @@ impl Tools {
     }
 }
 
+/// The lines of a pipe as they come; the channel closes with the pipe.
+fn follow(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(pipe).split(b'\n') {
+            let Ok(line) = line else { return };
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
 /// A line of a table that a tool printed, with the table's head.
 struct Row {
     head: Vec<String>,
@@ -190,13 +227,15 @@ impl Row {
     fn cell(&self, name: &str) -> io::Result<String> {
         let index = self.head.iter().position(|head| head == name);
         let cell = index.and_then(|index| self.cells.get(index));
-        let missing = || format!("the transactions command printed no {name}: {:?}, {:?}", self.head, self.cells);
+        let missing =
+            || format!("the transactions command printed no {name}: {:?}, {:?}", self.head, self.cells);
         cell.cloned().ok_or_else(|| io::Error::other(missing()))
     }
 
     fn number(&self, name: &str) -> io::Result<i64> {
         let cell = self.cell(name)?;
-        cell.parse().map_err(|_| io::Error::other(format!("the transactions command printed {name} {cell:?}")))
+        cell.parse()
+            .map_err(|_| io::Error::other(format!("the transactions command printed {name} {cell:?}")))
     }
 }
 

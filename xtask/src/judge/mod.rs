@@ -9,8 +9,8 @@ mod report;
 
 pub use python::{VARIABLE, python};
 pub use report::{
-    Audit, Bounds, Expected, GroupOffset, Isolation, NUMBERS_VALUE, Numbers, Outcome, Partition, Read, Record,
-    Report,
+    Audit, Bounds, Expected, GroupOffset, Isolation, NUMBERS_VALUE, Numbers, Outcome, Partition, Read,
+    Record, Report,
 };
 
 use std::fs::{self, File};
@@ -115,7 +115,13 @@ impl Judge {
     ///
     /// # Errors
     /// The broker refused it, or was not reached.
-    pub fn delete_records(&self, bootstrap: &str, topic: &str, partition: i32, before: i64) -> io::Result<()> {
+    pub fn delete_records(
+        &self,
+        bootstrap: &str,
+        topic: &str,
+        partition: i32,
+        before: i64,
+    ) -> io::Result<()> {
         let request = json!({"topic": topic, "partition": partition, "before": before});
         self.ask("delete_records", bootstrap, request).map(drop)
     }
@@ -262,6 +268,33 @@ impl Judge {
             "timeout": READ_LIMIT.as_secs(),
         });
         Report::from_json(&self.ask("audit", bootstrap, request)?)
+    }
+
+    /// Whether a `read_committed` reader of a topic gets, within `limit`, a record whose JSON value holds a number
+    /// from `from` on at `field`. It begins at the stable ends of `after`, so it sees what became visible since
+    /// then; partitions that are not named are read from their beginning.
+    ///
+    /// # Errors
+    /// The topic is unknown, or the broker was not reached.
+    pub fn await_number(
+        &self,
+        bootstrap: &str,
+        topic: &str,
+        after: &[Bounds],
+        (field, from): (&str, u64),
+        limit: Duration,
+    ) -> io::Result<bool> {
+        let after: Vec<Value> =
+            after.iter().map(|bounds| json!([bounds.partition, bounds.stable_end])).collect();
+        let request = json!({
+            "topic": topic,
+            "after": after,
+            "field": field,
+            "from": from,
+            "timeout_ms": limit.as_millis() as u64,
+        });
+        let answer = self.ask("await_number", bootstrap, request)?;
+        answer.as_bool().ok_or_else(|| report::misread(&answer))
     }
 
     /// Sends one request and waits for its answer.

@@ -320,7 +320,12 @@ impl Read {
             offset: value[0].as_i64().ok_or_else(|| misread(value))?,
             key: unhex(&value[1])?,
             value: unhex(&value[2])?,
-            headers: value[3].as_array().ok_or_else(|| misread(value))?.iter().map(header).collect::<io::Result<_>>()?,
+            headers: value[3]
+                .as_array()
+                .ok_or_else(|| misread(value))?
+                .iter()
+                .map(header)
+                .collect::<io::Result<_>>()?,
             timestamp_ms: value[4].as_i64().ok_or_else(|| misread(value))?,
         })
     }

@@ -14,11 +14,13 @@ mod node;
 mod port;
 mod provision;
 mod shared;
+mod transaction;
 mod wire;
 
 pub use cluster::{Builder, Cluster};
 pub use provision::{Installation, java};
-pub use shared::{Shared, shared};
+pub use shared::{Shared, shared, start_shared};
+pub use transaction::{ListedTransaction, transactions};
 
 use std::fmt;
 

@@ -134,20 +134,26 @@ impl Node {
             true => io::ErrorKind::AddrInUse,
             false => io::ErrorKind::Other,
         };
-        Err(io::Error::new(kind, format!("kafka node {} ended by itself ({status}); its log ends:\n{end}", self.id)))
+        Err(io::Error::new(
+            kind,
+            format!("kafka node {} ended by itself ({status}); its log ends:\n{end}", self.id),
+        ))
     }
 
     /// Whether the node answers, sees `alive` nodes, and (where `coordinators`) finds both coordinators.
     pub(super) fn answers(&self, alive: usize, coordinators: bool) -> io::Result<()> {
-        let port = self.port.number();
-        wire::api_versions(port)?;
-        let nodes = wire::alive_nodes(port)?;
-        if nodes.len() < alive || !nodes.contains(&(self.id as i32)) {
-            return Err(io::Error::other(format!("node {} sees the nodes {nodes:?}, not {alive}", self.id)));
+        let address = format!("127.0.0.1:{}", self.port.number());
+        wire::api_versions(&address)?;
+        let brokers: Vec<i32> = wire::brokers(&address)?.iter().map(|broker| broker.id).collect();
+        if brokers.len() < alive || !brokers.contains(&(self.id as i32)) {
+            return Err(io::Error::other(format!(
+                "node {} sees the nodes {brokers:?}, not {alive}",
+                self.id
+            )));
         }
         if coordinators {
-            wire::find_coordinator(port, wire::CoordinatorKind::Transaction, "xtask-probe")?;
-            wire::find_coordinator(port, wire::CoordinatorKind::Group, "xtask-probe")?;
+            wire::find_coordinator(&address, wire::CoordinatorKind::Transaction, "xtask-probe")?;
+            wire::find_coordinator(&address, wire::CoordinatorKind::Group, "xtask-probe")?;
         }
         Ok(())
     }

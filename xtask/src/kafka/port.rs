@@ -12,9 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::cache;
 
-const LOWEST: u16 = 10_000;
-/// Below the outgoing range of Linux (32768) and macOS (49152).
-const HIGHEST: u16 = 32_000;
+const LOWEST: u16 = 20_000;
+/// Below the outgoing range of Linux (32768) and macOS (49152). The lock files stay: the range bounds their number.
+const HIGHEST: u16 = 22_000;
 const TRIES: u32 = 200;
 
 /// A port of the loopback address that no other process of this library uses.

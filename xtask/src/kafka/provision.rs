@@ -50,6 +50,11 @@ impl Installation {
         self.version
     }
 
+    /// Where it is in the cache.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// A Java command that runs `main_class` of this installation and logs to standard error from `log_level`
     /// (`INFO`, `WARN`, `ERROR`) on.
     pub fn command(&self, main_class: &str, log_level: &str) -> Command {

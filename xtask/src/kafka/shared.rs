@@ -4,6 +4,7 @@
 //! environment. Without that (plain `cargo test`) the first call in a process starts one for that process.
 
 use std::env;
+use std::io;
 use std::sync::OnceLock;
 
 use super::{Cluster, Version};
@@ -34,9 +35,17 @@ pub fn shared(version: Version) -> &'static Shared {
         if let Some(bootstrap) = env::var(version.variable()).ok().filter(|address| !address.is_empty()) {
             return Shared { bootstrap, version, _cluster: None };
         }
-        match Cluster::builder(version).start() {
+        match start_shared(version) {
             Ok(cluster) => Shared { bootstrap: cluster.bootstrap(), version, _cluster: Some(cluster) },
             Err(error) => panic!("no shared broker of kafka {version}: {error}"),
         }
     })
+}
+
+/// Starts a broker to be shared. It is never killed, so its session may be long: a busy machine must not fence it.
+///
+/// # Errors
+/// As [`super::Builder::start`].
+pub fn start_shared(version: Version) -> io::Result<Cluster> {
+    Cluster::builder(version).property("broker.session.timeout.ms", "30000").start()
 }

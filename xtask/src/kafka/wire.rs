@@ -5,8 +5,10 @@
 //! request versions that both Kafka lines still accept.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+
+use super::transaction::ListedTransaction;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const LARGEST_ANSWER: usize = 16 * 1024 * 1024;
@@ -14,6 +16,14 @@ const LARGEST_ANSWER: usize = 16 * 1024 * 1024;
 const METADATA: i16 = 3;
 const FIND_COORDINATOR: i16 = 10;
 const API_VERSIONS: i16 = 18;
+const LIST_TRANSACTIONS: i16 = 66;
+
+/// A broker as another one names it.
+#[derive(Debug, Clone)]
+pub(super) struct Broker {
+    pub(super) id: i32,
+    pub(super) address: String,
+}
 
 /// What a coordinator is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -23,48 +33,78 @@ pub(super) enum CoordinatorKind {
 }
 
 /// Asks ApiVersions: the broker serves requests.
-pub(super) fn api_versions(port: u16) -> io::Result<()> {
-    let answer = ask(port, API_VERSIONS, 0, &[])?;
-    match Reader(&answer).i16()? {
-        0 => Ok(()),
-        code => Err(io::Error::other(format!("ApiVersions answered error {code}"))),
-    }
+pub(super) fn api_versions(address: &str) -> io::Result<()> {
+    let answer = ask(address, API_VERSIONS, 0, Header::Plain, &[])?;
+    check("ApiVersions", Reader(&answer).i16()?)
 }
 
-/// The node ids that the broker at `port` believes alive.
-pub(super) fn alive_nodes(port: u16) -> io::Result<Vec<i32>> {
+/// The brokers that the one at `address` believes alive.
+pub(super) fn brokers(address: &str) -> io::Result<Vec<Broker>> {
     let no_topics = 0_i32.to_be_bytes();
-    let answer = ask(port, METADATA, 1, &no_topics)?;
+    let answer = ask(address, METADATA, 1, Header::Plain, &no_topics)?;
     let mut reader = Reader(&answer);
-    let mut nodes = Vec::new();
+    let mut brokers = Vec::new();
     for _ in 0..reader.i32()? {
-        nodes.push(reader.i32()?);
+        let (id, host, port) = (reader.i32()?, reader.string()?, reader.i32()?);
         reader.string()?;
-        reader.i32()?;
-        reader.string()?;
+        brokers.push(Broker { id, address: format!("{}:{port}", host.unwrap_or_default()) });
     }
-    nodes.sort_unstable();
-    Ok(nodes)
+    Ok(brokers)
 }
 
 /// Has the coordinator for `key` looked up, which also creates the coordinator's internal topic.
-pub(super) fn find_coordinator(port: u16, kind: CoordinatorKind, key: &str) -> io::Result<()> {
+pub(super) fn find_coordinator(address: &str, kind: CoordinatorKind, key: &str) -> io::Result<()> {
     let mut body = Vec::new();
     body.extend_from_slice(&(key.len() as i16).to_be_bytes());
     body.extend_from_slice(key.as_bytes());
     body.push(kind as u8);
-    let answer = ask(port, FIND_COORDINATOR, 1, &body)?;
+    let answer = ask(address, FIND_COORDINATOR, 1, Header::Plain, &body)?;
     let mut reader = Reader(&answer);
     reader.i32()?;
-    match reader.i16()? {
+    check(&format!("FindCoordinator for a {kind:?}"), reader.i16()?)
+}
+
+/// The transactions whose coordinator is the broker at `address`.
+pub(super) fn list_transactions(address: &str) -> io::Result<Vec<ListedTransaction>> {
+    let no_filters = [1, 1, 0]; // two empty compact arrays, no tagged fields
+    let answer = ask(address, LIST_TRANSACTIONS, 0, Header::Flexible, &no_filters)?;
+    let mut reader = Reader(&answer);
+    reader.i32()?;
+    check("ListTransactions", reader.i16()?)?;
+    for _ in 0..reader.compact_length()? {
+        reader.compact_string()?;
+    }
+    let mut listed = Vec::new();
+    for _ in 0..reader.compact_length()? {
+        let id = reader.compact_string()?;
+        let producer_id = reader.i64()?;
+        let state = reader.compact_string()?;
+        reader.no_tags()?;
+        listed.push(ListedTransaction { id, producer_id, state });
+    }
+    Ok(listed)
+}
+
+fn check(request: &str, code: i16) -> io::Result<()> {
+    match code {
         0 => Ok(()),
-        code => Err(io::Error::other(format!("FindCoordinator for a {kind:?} answered error {code}"))),
+        code => Err(io::Error::other(format!("{request} answered error {code}"))),
     }
 }
 
-/// Sends one request of a not flexible version and returns the body of its answer.
-fn ask(port: u16, key: i16, version: i16, body: &[u8]) -> io::Result<Vec<u8>> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+/// The two forms of a request's header and its answer's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Header {
+    Plain,
+    /// Ends with tagged fields.
+    Flexible,
+}
+
+/// Sends one request and returns the body of its answer.
+fn ask(address: &str, key: i16, version: i16, header: Header, body: &[u8]) -> io::Result<Vec<u8>> {
+    let address: SocketAddr = address.parse().map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{address:?} is no IP address with a port"))
+    })?;
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
@@ -76,18 +116,22 @@ fn ask(port: u16, key: i16, version: i16, body: &[u8]) -> io::Result<Vec<u8>> {
     frame.extend_from_slice(&correlation.to_be_bytes());
     frame.extend_from_slice(&(client.len() as i16).to_be_bytes());
     frame.extend_from_slice(client);
+    if header == Header::Flexible {
+        frame.push(0);
+    }
     frame.extend_from_slice(body);
     stream.write_all(&(frame.len() as i32).to_be_bytes())?;
     stream.write_all(&frame)?;
     let mut size = [0; 4];
     stream.read_exact(&mut size)?;
     let size = usize::try_from(i32::from_be_bytes(size)).map_err(|_| damaged())?;
-    if !(4..=LARGEST_ANSWER).contains(&size) {
+    let skipped = if header == Header::Flexible { 5 } else { 4 };
+    if !(skipped..=LARGEST_ANSWER).contains(&size) {
         return Err(damaged());
     }
     let mut answer = vec![0; size];
     stream.read_exact(&mut answer)?;
-    Ok(answer.split_off(4))
+    Ok(answer.split_off(skipped))
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -109,15 +153,46 @@ impl<'a> Reader<'a> {
         Ok(i32::from_be_bytes(bytes))
     }
 
+    fn i64(&mut self) -> io::Result<i64> {
+        let bytes = self.take(8)?.try_into().map_err(|_| damaged())?;
+        Ok(i64::from_be_bytes(bytes))
+    }
+
     /// A string with a length of two bytes, -1 for null.
-    fn string(&mut self) -> io::Result<Option<&'a [u8]>> {
+    fn string(&mut self) -> io::Result<Option<String>> {
         match usize::try_from(self.i16()?) {
-            Ok(length) => self.take(length).map(Some),
+            Ok(length) => self.take(length).map(|bytes| Some(String::from_utf8_lossy(bytes).into_owned())),
             Err(_) => Ok(None),
         }
+    }
+
+    /// The length of a compact array or string: an unsigned varint that is one more, 0 for null.
+    fn compact_length(&mut self) -> io::Result<usize> {
+        let mut value = 0_usize;
+        for shift in [0, 7, 14, 21, 28] {
+            let byte = self.take(1)?[0];
+            value |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value.saturating_sub(1));
+            }
+        }
+        Err(damaged())
+    }
+
+    fn compact_string(&mut self) -> io::Result<String> {
+        let length = self.compact_length()?;
+        Ok(String::from_utf8_lossy(self.take(length)?).into_owned())
+    }
+
+    /// No message that is read here has a tagged field.
+    fn no_tags(&mut self) -> io::Result<()> {
+        if self.take(1)? == [0] { Ok(()) } else { Err(damaged()) }
     }
 }
 
 fn damaged() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the broker's answer is not what the request's version defines")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the broker's answer is not what the request's version defines",
+    )
 }
