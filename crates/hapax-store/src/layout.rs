@@ -1,0 +1,111 @@
+//! Where things lie.
+//!
+//! ```text
+//! <root>/<job>/<incarnation>/job                            the job record
+//! <root>/<job>/<incarnation>/chain/<cohort>/<20 digits>     a slot
+//! ```
+//! An *incarnation* is a job's life under one job record; `--fresh` begins the next one and leaves the older ones
+//! untouched. Objects are never moved: a moved slot would free its number, and the put of a run that slept
+//! through the move would succeed.
+//!
+//! Names that begin with a dot are nobody's business: our own marks (`.sync`, `.probe-…`) and those of file
+//! systems (`.nfs…`) are passed over when a folder is read; in a chain's folder every other unknown name is refused.
+//! A crash in the middle of a local put may leave a file `<name>#<n>`, which object_store hides and nobody reads.
+
+use hapax_commit::{Name, RunNonce, SlotNumber};
+use object_store::path::Path;
+use std::fmt;
+
+/// A job's life under one job record, numbered from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u32);
+
+impl Incarnation {
+    /// The first life of a job.
+    pub const FIRST: Self = Self(1);
+
+    /// The life after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.checked_add(1).expect("a person begins a job anew less than four billion times"))
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// Digits of a slot's name: enough for every number, so that names sort as numbers do.
+const SLOT_DIGITS: usize = 20;
+
+pub(crate) fn job_folder(root: &Path, job: &Name) -> Path {
+    root.clone().join(job.as_str())
+}
+
+pub(crate) fn job_record(root: &Path, job: &Name, incarnation: Incarnation) -> Path {
+    job_folder(root, job).join(incarnation.to_string()).join("job")
+}
+
+pub(crate) fn chain_folder(root: &Path, job: &Name, incarnation: Incarnation, cohort: u32) -> Path {
+    job_folder(root, job).join(incarnation.to_string()).join("chain").join(cohort.to_string())
+}
+
+pub(crate) fn slot(folder: &Path, number: SlotNumber) -> Path {
+    folder.clone().join(format!("{:0SLOT_DIGITS$}", number.0))
+}
+
+/// Reads a slot's name back; `None` where it is not exactly as we write it.
+pub(crate) fn slot_number(name: &str) -> Option<SlotNumber> {
+    let legal = name.len() == SLOT_DIGITS && name.bytes().all(|byte| byte.is_ascii_digit());
+    let number = legal.then(|| name.parse().ok()).flatten()?;
+    (SlotNumber(number) >= SlotNumber::FIRST).then_some(SlotNumber(number))
+}
+
+/// Reads an incarnation's folder name back; `None` where it is not exactly as we write it.
+pub(crate) fn incarnation(name: &str) -> Option<Incarnation> {
+    let number = Incarnation(name.parse().ok()?);
+    (number >= Incarnation::FIRST && number.to_string() == name).then_some(number)
+}
+
+/// An object whose put makes the entries of `folder` durable (see [`crate::object`]).
+pub(crate) fn sync_mark(folder: &Path) -> Path {
+    folder.clone().join(".sync")
+}
+
+pub(crate) fn probe(root: &Path, run: RunNonce) -> Path {
+    root.clone().join(format!(".probe-{run}"))
+}
+
+/// A name that no reader looks at.
+pub(crate) fn is_hidden(name: &str) -> bool {
+    name.starts_with('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_slots_sort_as_their_numbers_and_are_read_back() {
+        let folder = Path::from("orders/1/chain/0");
+        let numbers = [1, 2, 9, 10, 99, 100, 4_000_000_000, u64::MAX].map(SlotNumber);
+        let paths: Vec<Path> = numbers.iter().map(|number| slot(&folder, *number)).collect();
+        assert!(paths.is_sorted());
+        for (path, number) in paths.iter().zip(numbers) {
+            assert_eq!(slot_number(path.filename().unwrap()), Some(number));
+        }
+    }
+
+    #[test]
+    fn a_name_that_we_would_write_otherwise_is_not_ours() {
+        for name in ["", "1", "00000000000000000000", "0000000000000000001", "00000000000000000001.bak"] {
+            assert_eq!(slot_number(name), None, "{name}");
+        }
+        for name in ["", "0", "01", "+1", "-1", "one", "4294967296"] {
+            assert_eq!(incarnation(name), None, "{name}");
+        }
+        assert_eq!(incarnation("12"), Some(Incarnation(12)));
+    }
+}
