@@ -1,0 +1,73 @@
+//! The clusters of a job, by their name in the pipeline file, and one client for each and each worker.
+
+use hapax_commit::Name;
+use hapax_host::Host;
+use hapax_kafka::{Client, ClientConfig, ClientError};
+use std::{collections::BTreeMap, fmt, sync::Arc};
+use tokio::sync::OnceCell;
+
+/// How a cluster is reached.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Its name in the pipeline file.
+    pub name: Name,
+    /// `host:port` of some of its brokers, with commas.
+    pub brokers: String,
+    /// The client's settings.
+    pub client: ClientConfig,
+}
+
+impl Cluster {
+    /// A cluster with the client's defaults.
+    ///
+    /// # Errors
+    /// `brokers` is not a list of `host:port`.
+    pub fn new(name: Name, brokers: &str) -> Result<Self, String> {
+        let bootstrap = ClientConfig::parse_bootstrap(brokers).map_err(|error| error.to_string())?;
+        Ok(Self { name, brokers: brokers.to_owned(), client: ClientConfig::new(bootstrap) })
+    }
+}
+
+/// The clients of one worker: connected when first asked for, then shared by all that runs there.
+#[derive(Clone)]
+pub struct Clusters {
+    host: Host,
+    clients: Arc<BTreeMap<Name, (Cluster, OnceCell<Client>)>>,
+}
+
+impl Clusters {
+    /// Nothing is connected yet.
+    pub fn new(host: Host, clusters: &BTreeMap<Name, Cluster>) -> Self {
+        let clients = clusters
+            .iter()
+            .map(|(name, cluster)| (name.clone(), (cluster.clone(), OnceCell::new())))
+            .collect::<BTreeMap<_, _>>();
+        Self { host, clients: Arc::new(clients) }
+    }
+
+    /// The client of a cluster.
+    ///
+    /// # Errors
+    /// It cannot be reached, or refuses.
+    pub async fn client(&self, name: &Name) -> Result<Client, ClientError> {
+        let (cluster, cell) = self.clients.get(name).expect("a plan names only clusters that it has");
+        let connect = || Client::connect(self.host.clone(), cluster.client.clone());
+        cell.get_or_try_init(connect).await.cloned()
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.clients.keys()
+    }
+
+    /// How a cluster is reached.
+    pub fn cluster(&self, name: &Name) -> &Cluster {
+        &self.clients.get(name).expect("a plan names only clusters that it has").0
+    }
+}
+
+impl fmt::Debug for Clusters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clients.keys()).finish()
+    }
+}

@@ -1,0 +1,90 @@
+//! Numbered crash points: every boundary between two effects of the commit protocol.
+//!
+//! A run calls [`CrashPoints::reach`] at each; the product's own implementation does nothing. A test's ends or stops
+//! the process there.
+
+use hapax_commit::Epoch;
+use std::fmt;
+
+/// Where a process may die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// A barrier has reached a shard; nothing of the epoch is flushed.
+    K0BeforeFlush,
+    /// Every lane is prepared; the manifest is not sent.
+    K1Prepared,
+    /// The manifest is being put and is not stored.
+    K1bUnstored,
+    /// The manifest is stored and the answer has not arrived.
+    K1bStored,
+    /// The epoch is decided; nothing is ended.
+    K2Decided,
+    /// One lane's EndTxn is answered and the next one's not sent.
+    K2bBetweenLanes,
+    /// EndTxn is sent and not answered.
+    K3EndTxnSent,
+    /// Every lane's EndTxn is answered; the proof is not in the chain.
+    K4Ended,
+    /// The proof is in the chain.
+    K5Proven,
+}
+
+impl Point {
+    /// All points, in the order of an epoch's life.
+    pub const ALL: [Self; 9] = [
+        Self::K0BeforeFlush,
+        Self::K1Prepared,
+        Self::K1bUnstored,
+        Self::K1bStored,
+        Self::K2Decided,
+        Self::K2bBetweenLanes,
+        Self::K3EndTxnSent,
+        Self::K4Ended,
+        Self::K5Proven,
+    ];
+
+    /// The point's name on the command line and in logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::K0BeforeFlush => "K0",
+            Self::K1Prepared => "K1",
+            Self::K1bUnstored => "K1b-unstored",
+            Self::K1bStored => "K1b-stored",
+            Self::K2Decided => "K2",
+            Self::K2bBetweenLanes => "K2b",
+            Self::K3EndTxnSent => "K3",
+            Self::K4Ended => "K4",
+            Self::K5Proven => "K5",
+        }
+    }
+
+    /// The point of a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|point| point.name() == name)
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Told of every crash point as it is reached.
+pub trait CrashPoints: Send + Sync + fmt::Debug {
+    /// The point is reached in `epoch`. An implementation may end or stop the process here.
+    fn reach(&self, point: Point, epoch: Epoch);
+
+    /// Should lanes be ended one after the other, so that [`Point::K2bBetweenLanes`] has a place?
+    fn one_lane_at_a_time(&self) -> bool {
+        false
+    }
+}
+
+/// No crash point does anything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Undisturbed;
+
+impl CrashPoints for Undisturbed {
+    fn reach(&self, _: Point, _: Epoch) {}
+}

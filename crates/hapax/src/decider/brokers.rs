@@ -1,0 +1,157 @@
+//! The clusters behind a decider's handles, by Kafka's id of the cluster: what recovery asks and what a commit ends.
+//!
+//! Every answer is turned into the protocol's own words here; nothing is judged.
+
+use crate::{
+    cluster::Clusters,
+    error::{Code, JobError},
+    limits,
+};
+use hapax_commit::{
+    Handle, Identity, Name,
+    evidence::{Described, EndTxnAnswer, LaneLook, Marker, PartitionEnd, PartitionLook, TransactionState},
+};
+use hapax_host::{Deadline, Host};
+use hapax_kafka::{
+    Client, ClientError,
+    fetch::{ControlSeen, first_control_batch},
+    transaction::{self, Described as Answer},
+};
+use std::{collections::BTreeMap, time::Duration};
+
+/// Clients by cluster id.
+#[derive(Clone, Debug)]
+pub(crate) struct Brokers {
+    host: Host,
+    clients: BTreeMap<String, (Name, Client)>,
+}
+
+impl Brokers {
+    /// Connects to every cluster of the plan.
+    pub(crate) async fn connect(host: &Host, clusters: &Clusters) -> Result<Self, JobError> {
+        let mut clients = BTreeMap::new();
+        for name in clusters.names() {
+            let client = clusters.client(name).await.map_err(|error| {
+                JobError::kafka(
+                    format!("connecting to cluster {name} at {}", clusters.cluster(name).brokers),
+                    error,
+                )
+            })?;
+            clients.insert(client.cluster_id().to_owned(), (name.clone(), client));
+        }
+        Ok(Self { host: host.clone(), clients })
+    }
+
+    /// Kafka's id of a cluster of the plan.
+    pub(crate) fn cluster_id(&self, name: &Name) -> &str {
+        let found = self.clients.iter().find(|(_, (known, _))| known == name);
+        found.map(|(id, _)| id.as_str()).expect("every cluster of the plan is connected")
+    }
+
+    pub(crate) fn clients(&self) -> impl Iterator<Item = (&str, &Name, &Client)> {
+        self.clients.iter().map(|(id, (name, client))| (id.as_str(), name, client))
+    }
+
+    /// The client of the cluster that a handle or an id lives on.
+    pub(crate) fn client(&self, cluster_id: &str, what: &str) -> Result<&Client, JobError> {
+        self.clients.get(cluster_id).map(|(_, client)| client).ok_or_else(|| JobError::Configuration {
+            code: Code::JobChanged,
+            message: format!(
+                "{what} lives on the cluster with id {cluster_id}, which no [cluster] of the pipeline file reaches; \
+                 put that cluster back until the job has ended what it has there"
+            ),
+        })
+    }
+
+    fn patience(&self) -> Deadline {
+        Deadline::after(self.host.now(), Some(limits::REPORT_EVERY))
+    }
+
+    /// DescribeTransactions for one id.
+    pub(crate) async fn describe(&self, client: &Client, id: &str) -> Described {
+        match transaction::describe_transaction(client, id, self.patience()).await {
+            Ok(Answer::Known { state, identity, .. }) => match TransactionState::parse(&state.to_string()) {
+                Some(state) => Described::Known { state, identity },
+                None => Described::Unanswered(format!("state {state} is not known to this release")),
+            },
+            Ok(Answer::Unknown) => Described::Forgotten,
+            Err(error) => Described::Unanswered(error.to_string()),
+        }
+    }
+
+    /// Ends what is open under an id and fences it.
+    pub(crate) async fn clear(&self, client: &Client, id: &str, timeout: Duration) -> Result<Identity, JobError> {
+        let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
+        transaction::init_producer_id(client, id, timeout_ms, None, patience).await.map_err(|error| {
+            JobError::Kafka {
+                code: Code::Unreachable,
+                attempted: format!("clearing transactional id {id} (InitProducerId)"),
+                source: Box::new(error),
+            }
+        })
+    }
+
+    /// Looks at a prepared transaction without touching it.
+    pub(crate) async fn look(&self, client: &Client, handle: &Handle, markers: bool) -> Result<LaneLook, ClientError> {
+        let described = self.describe(client, &handle.transactional_id.to_string()).await;
+        let level = client.transaction_version().await?;
+        let markers = if markers { Some(self.read_back(client, handle).await) } else { None };
+        Ok(LaneLook { described, level, markers })
+    }
+
+    /// The first control batch of the handle's producer in each of its partitions.
+    pub(crate) async fn read_back(&self, client: &Client, handle: &Handle) -> Vec<PartitionLook> {
+        let mut looks = Vec::new();
+        for part in &handle.partitions {
+            let seen = first_control_batch(
+                client,
+                &part.topic,
+                part.topic_id,
+                part.partition,
+                handle.identity.producer_id,
+                part.first_offset,
+                self.patience(),
+            );
+            let end = match seen.await {
+                Ok(ControlSeen::Commit { epoch, .. }) => {
+                    PartitionEnd::Marker { marker: Marker::Commit, producer_epoch: epoch }
+                }
+                Ok(ControlSeen::Abort { epoch, .. }) => {
+                    PartitionEnd::Marker { marker: Marker::Abort, producer_epoch: epoch }
+                }
+                Ok(ControlSeen::NoneBelow { .. }) => PartitionEnd::NoneYet,
+                Ok(ControlSeen::Gone { reason }) => PartitionEnd::Gone(reason),
+                Err(error) => PartitionEnd::Unread(error.to_string()),
+            };
+            looks.push(PartitionLook { topic: part.topic.clone(), partition: part.partition, end });
+        }
+        looks
+    }
+
+    /// EndTxn with the handle's own identity and version, until the answer is definite or the deadline passes.
+    pub(crate) async fn end(
+        &self,
+        client: &Client,
+        handle: &Handle,
+        commit: bool,
+        deadline: Deadline,
+        on_written: impl FnMut() + Send,
+    ) -> (EndTxnAnswer, Option<Identity>) {
+        let id = handle.transactional_id.to_string();
+        let answer =
+            transaction::end_txn(client, &id, handle.identity, handle.version, commit, deadline, on_written).await;
+        match answer {
+            transaction::EndTxnAnswer::Committed { next } => (EndTxnAnswer::Committed, Some(next)),
+            transaction::EndTxnAnswer::Aborted { next } => (EndTxnAnswer::Aborted, Some(next)),
+            transaction::EndTxnAnswer::NotThisState { .. } => (EndTxnAnswer::NotThisState, None),
+            transaction::EndTxnAnswer::Superseded { .. } => (EndTxnAnswer::Superseded, None),
+            transaction::EndTxnAnswer::Forgotten { .. } => (EndTxnAnswer::Forgotten, None),
+            transaction::EndTxnAnswer::Abortable { code } | transaction::EndTxnAnswer::Refused { code } => {
+                (EndTxnAnswer::Refused(code.to_string()), None)
+            }
+            transaction::EndTxnAnswer::Unknown(why) => (EndTxnAnswer::Unknown(why.to_string()), None),
+            other => (EndTxnAnswer::Unknown(format!("an answer that this release does not know: {other:?}")), None),
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Drives a cohort from barrier to barrier: carries out what the cohort machine asks for.
+//!
+//! Owns the timing of barriers and the tasks of puts and commits. Decides nothing: the machine does.
+
+use super::{RunEnd, ShardLinks, checkpoint::CheckpointDecider};
+use crate::{
+    crash::Point,
+    error::{Code, JobError},
+    limits,
+    run::shard::{FromShard, ToShard},
+    stop::StopSignal,
+};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use hapax_commit::{
+    Epoch, Handle, Identity, LaneId, ShardId, Slot, SlotBody,
+    cohort::{Cohort, CohortConfig, Effect, End, Failure, Input, LaneEnd},
+    evidence::EndTxnAnswer,
+};
+use hapax_host::{Deadline, Instant};
+use hapax_store::PutOutcome;
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::sync::mpsc;
+
+/// One lane's end of one epoch.
+struct Ended {
+    lane: LaneId,
+    epoch: Epoch,
+    answer: EndTxnAnswer,
+    next: Option<Identity>,
+}
+
+/// Drives the shards to the end of the run.
+pub(super) async fn drive(
+    decider: &mut CheckpointDecider,
+    links: ShardLinks,
+    stop: StopSignal,
+) -> Result<RunEnd, JobError> {
+    let shards = decider.start.shards.iter().copied().collect();
+    let budget_ms = limits::COMMIT_BUDGET.as_millis() as u64;
+    let start = decider.cohort.clone().expect("a cohort is driven after the job was taken over");
+    let cohort = Cohort::new(CohortConfig { shards, budget_ms }, start);
+    let now = decider.start.host.now();
+    let drive = Drive {
+        cohort,
+        commands: links.commands,
+        events: links.events,
+        zero: links.zero,
+        put: None,
+        ending: FuturesUnordered::new(),
+        waiting: Vec::new(),
+        ended: BTreeMap::new(),
+        error: None,
+        chain_checked: now,
+        stop_by: None,
+        decider,
+    };
+    drive.run(stop).await
+}
+
+struct Drive<'a> {
+    decider: &'a mut CheckpointDecider,
+    cohort: Cohort,
+    commands: BTreeMap<ShardId, mpsc::Sender<ToShard>>,
+    events: mpsc::Receiver<FromShard>,
+    zero: Instant,
+    put: Option<BoxFuture<'static, (Slot, PutOutcome)>>,
+    ending: FuturesUnordered<BoxFuture<'static, Ended>>,
+    /// Handles that wait for the one before them, where lanes are ended one after the other.
+    waiting: Vec<Handle>,
+    /// Identities that ending an epoch's lanes answered, until the outcome is in the chain.
+    ended: BTreeMap<Epoch, BTreeMap<LaneId, Identity>>,
+    /// The error behind a failure that the machine was told of.
+    error: Option<JobError>,
+    chain_checked: Instant,
+    stop_by: Option<Instant>,
+}
+
+enum Event {
+    Tick,
+    Shard(Option<FromShard>),
+    Put(Slot, PutOutcome),
+    Ended(Ended),
+    StopWanted,
+    StopOverdue,
+}
+
+impl Drive<'_> {
+    async fn run(mut self, mut stop: StopSignal) -> Result<RunEnd, JobError> {
+        let interval = self.decider.start.plan.settings.interval;
+        let mut due = self.decider.start.host.now() + interval;
+        loop {
+            if let Some(end) = self.effects().await? {
+                return self.end(end).await;
+            }
+            let event = self.next(&mut stop, due).await;
+            if matches!(event, Event::Tick) {
+                due = self.decider.start.host.now() + interval;
+                self.idle_check().await?;
+            }
+            let input = self.input(event)?;
+            if let Some(input) = input {
+                let now = self.now_ms();
+                self.cohort.step(now, input);
+            }
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.decider.start.host.now().saturating_duration_since(self.zero).as_millis() as u64
+    }
+
+    async fn next(&mut self, stop: &mut StopSignal, due: Instant) -> Event {
+        let host = self.decider.start.host.clone();
+        let now = host.now();
+        let stop_by = self.stop_by;
+        let overdue = async {
+            match stop_by {
+                Some(at) => host.sleep(at.saturating_duration_since(now)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let stop_wanted = async {
+            if stop_by.is_some() { std::future::pending().await } else { stop.wait().await }
+        };
+        let put = async {
+            match &mut self.put {
+                Some(put) => put.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! { biased;
+            () = stop_wanted => Event::StopWanted,
+            (slot, outcome) = put => Event::Put(slot, outcome),
+            Some(ended) = self.ending.next(), if !self.ending.is_empty() => Event::Ended(ended),
+            event = self.events.recv() => Event::Shard(event),
+            () = overdue => Event::StopOverdue,
+            () = host.sleep(due.saturating_duration_since(now)) => Event::Tick,
+        }
+    }
+
+    fn input(&mut self, event: Event) -> Result<Option<Input>, JobError> {
+        Ok(Some(match event {
+            Event::Tick => {
+                self.tell_progress();
+                Input::Tick
+            }
+            Event::StopWanted => {
+                let budget = self.decider.start.plan.settings.stop_budget;
+                self.stop_by = Some(self.decider.start.host.now() + budget);
+                Input::StopWanted
+            }
+            Event::StopOverdue => return Err(self.overdue()),
+            Event::Put(slot, outcome) => {
+                self.put = None;
+                self.settled(&slot, outcome)?
+            }
+            Event::Ended(ended) => self.lane_ended(ended),
+            Event::Shard(None) => {
+                return Err(JobError::Bug { what: "every shard ended without its last barrier".into() });
+            }
+            Event::Shard(Some(event)) => self.from_shard(event),
+        }))
+    }
+
+    fn from_shard(&mut self, event: FromShard) -> Input {
+        match event {
+            FromShard::Touched { shard, epoch } => Input::Touched { shard, epoch },
+            FromShard::BarrierWanted { shard, epoch } => Input::BarrierWanted { shard, epoch },
+            FromShard::Prepared { shard, epoch, share } => Input::ShardPrepared { shard, epoch, share },
+            FromShard::Drained { shard } => Input::Drained { shard },
+            FromShard::Failed { shard, error } => {
+                let why = format!("shard {shard}: {}", error.chain());
+                self.error.get_or_insert(error);
+                Input::Failed { why }
+            }
+        }
+    }
+
+    fn settled(&mut self, slot: &Slot, outcome: PutOutcome) -> Result<Input, JobError> {
+        self.chain_checked = self.decider.start.host.now();
+        match outcome {
+            PutOutcome::Stored => {
+                self.decider.apply(slot)?;
+                if let SlotBody::Manifest(manifest) = &slot.body {
+                    self.decider.start.crash.reach(Point::K2Decided, manifest.epoch);
+                }
+                Ok(Input::SlotStored { number: slot.number })
+            }
+            PutOutcome::Taken(_) => Ok(Input::SlotTaken { number: slot.number }),
+            PutOutcome::Unknown(error) => {
+                let attempted = format!("job {}: putting slot {}", self.decider.start.plan.name, slot.number);
+                let error = JobError::store(attempted, error);
+                let why = error.chain();
+                self.error.get_or_insert(error);
+                Ok(Input::Failed { why })
+            }
+        }
+    }
+
+    fn lane_ended(&mut self, ended: Ended) -> Input {
+        let Ended { lane, epoch, answer, next } = ended;
+        if let Some(next) = next {
+            self.ended.entry(epoch).or_default().insert(lane.clone(), next);
+        }
+        if !self.waiting.is_empty() {
+            self.decider.start.crash.reach(Point::K2bBetweenLanes, epoch);
+            let handle = self.waiting.remove(0);
+            self.send_end(handle);
+        } else if self.ending.is_empty() {
+            self.decider.start.crash.reach(Point::K4Ended, epoch);
+        }
+        let ended = match answer {
+            EndTxnAnswer::Committed => LaneEnd::Committed,
+            other => LaneEnd::NotCommitted(format!("{other:?}")),
+        };
+        Input::LaneEnded { lane, epoch, ended }
+    }
+
+    /// Carries out what the machine asks for; the end of the run, when it asks for that.
+    async fn effects(&mut self) -> Result<Option<End>, JobError> {
+        while let Some(effect) = self.cohort.poll_effect() {
+            match effect {
+                Effect::SendBarrier { epoch, last } => self.tell_shards(&ToShard::Barrier { epoch, last }).await,
+                Effect::PutSlot { number, body } => {
+                    if let SlotBody::Manifest(manifest) = &body {
+                        self.decider.start.crash.reach(Point::K1Prepared, manifest.epoch);
+                    }
+                    self.put = Some(self.decider.put(number, body).boxed());
+                }
+                Effect::Commit { handles } => self.commit(handles),
+                Effect::Recorded { epoch } => self.recorded(epoch).await,
+                Effect::End(end) => return Ok(Some(end)),
+            }
+        }
+        Ok(None)
+    }
+
+    async fn tell_shards(&mut self, command: &ToShard) {
+        for sender in self.commands.values() {
+            // A shard that is gone has told why, or has had its last barrier.
+            let _ = sender.send(command.clone()).await;
+        }
+    }
+
+    fn commit(&mut self, mut handles: Vec<Handle>) {
+        if self.decider.start.crash.one_lane_at_a_time() {
+            self.waiting = handles.split_off(1.min(handles.len()));
+        }
+        for handle in handles {
+            self.send_end(handle);
+        }
+    }
+
+    fn send_end(&mut self, handle: Handle) {
+        let brokers = self.decider.start.brokers.clone();
+        let crash = self.decider.start.crash.clone();
+        let client = brokers.client(&handle.cluster_id, "a transaction of this run");
+        let client = client.expect("this run wrote the handle on a cluster of its plan").clone();
+        self.ending.push(Box::pin(async move {
+            let epoch = handle.epoch;
+            let written = || crash.reach(Point::K3EndTxnSent, epoch);
+            let (answer, next) = brokers.end(&client, &handle, true, Deadline::NEVER, written).await;
+            Ended { lane: handle.lane, epoch, answer, next }
+        }));
+    }
+
+    /// The outcome of an epoch is in the chain: its ids are free, old checkpoints go.
+    async fn recorded(&mut self, epoch: Epoch) {
+        self.decider.start.crash.reach(Point::K5Proven, epoch);
+        let next = Arc::new(self.ended.remove(&epoch).unwrap_or_default());
+        self.tell_shards(&ToShard::Recorded { epoch, next }).await;
+        let committed_ms = self.decider.start.host.wall_ms();
+        self.decider.start.progress.send_modify(|progress| {
+            progress.epoch = epoch.0;
+            progress.committed_ms = committed_ms;
+        });
+        self.tell_progress();
+        let old = self.decider.view.prunable(self.decider.start.plan.settings.keep);
+        if !old.is_empty() {
+            match self.decider.start.chain.remove(&old).await {
+                Ok(_) => self.decider.view.pruned(&old),
+                Err(error) => tracing::warn!("removing {} old slots: {error}; tried again later", old.len()),
+            }
+        }
+    }
+
+    fn tell_progress(&self) {
+        let counters = &self.decider.start.counters;
+        self.decider.start.progress.send_modify(|progress| counters.fill(progress));
+    }
+
+    /// A run that puts nothing would never meet its successor's claim: it looks for one now and then.
+    async fn idle_check(&mut self) -> Result<(), JobError> {
+        let now = self.decider.start.host.now();
+        if self.put.is_some() || now.saturating_duration_since(self.chain_checked) < limits::IDLE_CHAIN_CHECK {
+            return Ok(());
+        }
+        self.chain_checked = now;
+        let next = self.decider.next_slot();
+        match self.decider.start.chain.get(next).await {
+            Ok(Some(_)) => Err(self.decider.fenced().await),
+            Ok(None) => Ok(()),
+            Err(error) => {
+                Err(JobError::store(format!("job {}: looking at slot {next}", self.decider.start.plan.name), error))
+            }
+        }
+    }
+
+    fn overdue(&mut self) -> JobError {
+        JobError::Run {
+            code: Code::StopUnfinished,
+            message: format!(
+                "job {}: asked to stop, the last epoch was not committed within {:?} ({}); nothing is lost, the next \
+                 run resolves it",
+                self.decider.start.plan.name,
+                self.decider.start.plan.settings.stop_budget,
+                self.error.as_ref().map_or_else(|| "a broker or the store is slow".to_owned(), JobError::chain),
+            ),
+        }
+    }
+
+    async fn end(mut self, end: End) -> Result<RunEnd, JobError> {
+        self.tell_progress();
+        match end {
+            End::Finished => Ok(RunEnd::Finished),
+            End::Stopped => Ok(RunEnd::Stopped),
+            End::Fenced => Err(self.decider.fenced().await),
+            End::Failed(failure) => Err(self.error.take().unwrap_or_else(|| self.failed(&failure))),
+        }
+    }
+
+    fn failed(&self, failure: &Failure) -> JobError {
+        let job = &self.decider.start.plan.name;
+        let code = match failure {
+            Failure::CommitFailed { .. } => Code::Disturbed,
+            Failure::DeadlineNear { .. } | Failure::Run(_) => Code::EpochGivenUp,
+        };
+        JobError::Run { code, message: format!("job {job}: {failure}") }
+    }
+}

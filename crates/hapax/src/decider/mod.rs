@@ -1,0 +1,65 @@
+//! What makes an epoch final, and what is done about an epoch whose outcome is in doubt.
+
+mod brokers;
+mod checkpoint;
+mod coordinate;
+mod recover;
+
+pub(crate) use brokers::Brokers;
+pub(crate) use checkpoint::{CheckpointDecider, CheckpointStart};
+
+use crate::{
+    error::JobError,
+    run::shard::{FromShard, ToShard},
+    source::BoxFuture,
+    stop::StopSignal,
+};
+use hapax_commit::{DeciderKind, Epoch, Identity, LaneId, Positions, ShardId};
+use hapax_host::Instant;
+use std::collections::BTreeMap;
+use tokio::sync::mpsc;
+
+/// Where a run goes on after it has taken over.
+#[derive(Clone, Debug)]
+pub struct Takeover {
+    /// Epoch of the first record.
+    pub epoch: Epoch,
+    /// Positions of every split.
+    pub positions: Positions,
+    /// Identities of each lane's ids, as clearing them answered.
+    pub identities: BTreeMap<LaneId, [Identity; 3]>,
+    /// A bounded job that has ended: there is nothing to do.
+    pub finished: bool,
+}
+
+/// How a run ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// A bounded job is done, and that is recorded.
+    Finished,
+    /// The job was asked to stop; everything read is committed, and that is recorded.
+    Stopped,
+}
+
+/// The channels between a cohort's shards and its decider.
+#[derive(Debug)]
+pub struct ShardLinks {
+    /// To each shard.
+    pub(crate) commands: BTreeMap<ShardId, mpsc::Sender<ToShard>>,
+    /// From all of them.
+    pub(crate) events: mpsc::Receiver<FromShard>,
+    /// Zero of monotonic milliseconds.
+    pub(crate) zero: Instant,
+}
+
+/// Makes epochs final.
+pub trait Decider: Send {
+    /// What stands in the job record.
+    fn kind(&self) -> DeciderKind;
+
+    /// Takes the job over from whatever ran before: claim, clear, resolve, clear the rest, read progress.
+    fn take_over(&mut self) -> BoxFuture<'_, Result<Takeover, JobError>>;
+
+    /// Drives the shards from barrier to barrier until the end.
+    fn drive<'a>(&'a mut self, shards: ShardLinks, stop: StopSignal) -> BoxFuture<'a, Result<RunEnd, JobError>>;
+}

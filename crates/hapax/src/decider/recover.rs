@@ -1,0 +1,221 @@
+//! Carries out what the recovery machine asks for: looks, clears, ends, records.
+//!
+//! Owns no judgement. Effects that do not depend on each other run at once; a put runs alone.
+
+use super::checkpoint::CheckpointDecider;
+use crate::{
+    error::{JobError, with_causes},
+    incident, limits,
+};
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use hapax_commit::{
+    Handle, Slot, SlotBody, SlotNumber,
+    id::IdAt,
+    recovery::{Done, Effect, Input, Recovery},
+};
+use hapax_host::Deadline;
+use hapax_store::PutOutcome;
+use std::time::Duration;
+
+/// What became of an effect.
+enum Performed {
+    Input(Input),
+    Put(Box<Slot>, PutOutcome),
+}
+
+type Pending = FuturesUnordered<BoxFuture<'static, Result<Performed, JobError>>>;
+
+/// Resolves what earlier runs left, and clears every id.
+pub(super) async fn resolve(decider: &mut CheckpointDecider) -> Result<Done, JobError> {
+    let start = &decider.start;
+    let mut recovery =
+        Recovery::new(&decider.view, decider.run, &start.record.genesis, &start.plan.settings.recovery);
+    let mut pending = Pending::new();
+    loop {
+        while let Some(effect) = recovery.poll_effect() {
+            match effect {
+                Effect::Done(done) => return Ok(done),
+                Effect::Fenced => return Err(decider.fenced().await),
+                Effect::Stop(stop) => return Err(incident::commit_phase(&decider.report(), &stop)),
+                effect => pending.push(perform(decider, effect)?),
+            }
+        }
+        let host = decider.start.host.clone();
+        let input = tokio::select! { biased;
+            performed = pending.next() => match performed {
+                Some(performed) => match performed? {
+                    Performed::Input(input) => input,
+                    Performed::Put(slot, outcome) => settle(decider, &slot, outcome)?,
+                },
+                None => return Err(JobError::Bug { what: "recovery waits for nothing".into() }),
+            },
+            () = host.sleep(limits::RECOVERY_TICK) => Input::Tick,
+        };
+        recovery.step(host.wall_ms(), input);
+    }
+}
+
+fn settle(decider: &mut CheckpointDecider, slot: &Slot, outcome: PutOutcome) -> Result<Input, JobError> {
+    match outcome {
+        PutOutcome::Stored => {
+            decider.apply(slot)?;
+            log_resolution(decider, &slot.body);
+            Ok(Input::SlotStored { number: slot.number })
+        }
+        PutOutcome::Taken(_) => Ok(Input::SlotTaken { number: slot.number }),
+        PutOutcome::Unknown(error) => {
+            let attempted = format!("job {}: recording slot {}", decider.start.plan.name, slot.number);
+            Err(JobError::store(attempted, error))
+        }
+    }
+}
+
+fn log_resolution(decider: &CheckpointDecider, body: &SlotBody) {
+    let job = &decider.start.plan.name;
+    match body {
+        SlotBody::Proven { epoch, .. } => tracing::info!(%job, %epoch, "resumed: the decided epoch is committed"),
+        SlotBody::Void { epoch } => {
+            tracing::warn!(%job, %epoch, "rewound: every transaction of the epoch was aborted, its input is read again");
+        }
+        SlotBody::Claim(_) | SlotBody::Manifest(_) | SlotBody::Amend { .. } | SlotBody::Abandoned { .. } => {}
+    }
+}
+
+fn perform(
+    decider: &CheckpointDecider,
+    effect: Effect,
+) -> Result<BoxFuture<'static, Result<Performed, JobError>>, JobError> {
+    Ok(match effect {
+        Effect::Survey { at, attempt } => survey(decider, at, attempt)?,
+        Effect::ClearId { at } => clear(decider, at)?,
+        Effect::Look { handle, markers, attempt } => look(decider, handle, markers, attempt)?,
+        Effect::EndTxn { handle, commit } => end(decider, handle, commit)?,
+        Effect::ReadBack { handle, attempt } => read_back(decider, handle, attempt)?,
+        Effect::ProbeSources { positions } => {
+            let (plan, cx) = (decider.start.plan.clone(), decider.start.sources.clone());
+            Box::pin(async move {
+                let mut probed = Ok(());
+                for source in &plan.sources {
+                    if let Err(error) = source.serves(&cx, &positions).await {
+                        probed = Err(with_causes(&error));
+                    }
+                }
+                Ok(Performed::Input(Input::SourcesProbed(probed)))
+            })
+        }
+        Effect::CheckClaim => {
+            let moved = chain_moved(decider, "stopping for a person");
+            Box::pin(async move {
+                Ok(Performed::Input(if moved.await? { Input::ChainMoved } else { Input::ClaimHolds }))
+            })
+        }
+        Effect::PutSlot { number, body } => {
+            let put = decider.put(number, body);
+            Box::pin(async move {
+                let (slot, outcome) = put.await;
+                Ok(Performed::Put(Box::new(slot), outcome))
+            })
+        }
+        Effect::Done(_) | Effect::Fenced | Effect::Stop(_) => unreachable!("the caller ends on these"),
+    })
+}
+
+type Performing = Result<BoxFuture<'static, Result<Performed, JobError>>, JobError>;
+
+fn survey(decider: &CheckpointDecider, at: IdAt, attempt: u32) -> Performing {
+    let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
+    let client = brokers.client(&at.cluster_id, &format!("transactional id {}", at.id))?.clone();
+    Ok(Box::pin(async move {
+        host.sleep(pause(attempt)).await;
+        let described = brokers.describe(&client, &at.id.to_string()).await;
+        Ok(Performed::Input(Input::Surveyed { at, described }))
+    }))
+}
+
+/// Does the chain go on behind what this run knows? Only another run's claim can stand there.
+fn chain_moved(
+    decider: &CheckpointDecider,
+    before: &str,
+) -> impl Future<Output = Result<bool, JobError>> + Send + use<> {
+    let (chain, next) = (decider.start.chain.clone(), decider.view.next_slot());
+    let attempted = format!("job {}: looking at slot {next} before {before}", decider.start.plan.name);
+    async move {
+        chain.get(next).await.map(|slot| slot.is_some()).map_err(|error| JobError::store(attempted, error))
+    }
+}
+
+/// Makes sure that the chain still ends with our claim, then ends and fences.
+fn clear(decider: &CheckpointDecider, at: IdAt) -> Performing {
+    let brokers = decider.start.brokers.clone();
+    let client = brokers.client(&at.cluster_id, &format!("transactional id {}", at.id))?.clone();
+    let timeout = decider.start.transaction_timeout;
+    let moved = chain_moved(decider, &format!("clearing {}", at.id));
+    Ok(Box::pin(async move {
+        if moved.await? {
+            return Ok(Performed::Input(Input::ChainMoved));
+        }
+        let identity = brokers.clear(&client, &at.id.to_string(), timeout).await?;
+        Ok(Performed::Input(Input::Cleared { at, identity }))
+    }))
+}
+
+/// The wait before the `attempt`th look at something that had no definite answer.
+fn pause(attempt: u32) -> Duration {
+    let steps = attempt.min(limits::LOOK_DOUBLINGS);
+    if attempt == 0 { Duration::ZERO } else { limits::LOOK_PAUSE * 2_u32.pow(steps - 1) }
+}
+
+fn look(decider: &CheckpointDecider, handle: Handle, markers: bool, attempt: u32) -> Performing {
+    let brokers = decider.start.brokers.clone();
+    let (host, at) = (decider.start.host.clone(), handle.at());
+    let client = brokers.client(&handle.cluster_id, &handle_name(&handle))?.clone();
+    Ok(Box::pin(async move {
+        host.sleep(pause(attempt)).await;
+        let look = brokers.look(&client, &handle, markers).await;
+        let look = look.map_err(|error| JobError::kafka(format!("looking at {}", handle_name(&handle)), error))?;
+        Ok(Performed::Input(Input::Looked { at, look }))
+    }))
+}
+
+fn end(decider: &CheckpointDecider, handle: Handle, commit: bool) -> Performing {
+    let brokers = decider.start.brokers.clone();
+    let client = brokers.client(&handle.cluster_id, &handle_name(&handle))?.clone();
+    let deadline = Deadline::after(decider.start.host.now(), Some(limits::RESUME_PATIENCE));
+    Ok(Box::pin(async move {
+        let (answer, _) = brokers.end(&client, &handle, commit, deadline, || {}).await;
+        Ok(Performed::Input(Input::EndTxnAnswered { at: handle.at(), answer }))
+    }))
+}
+
+fn read_back(decider: &CheckpointDecider, handle: Handle, attempt: u32) -> Performing {
+    let brokers = decider.start.brokers.clone();
+    let (host, at) = (decider.start.host.clone(), handle.at());
+    let client = brokers.client(&handle.cluster_id, &handle_name(&handle))?.clone();
+    Ok(Box::pin(async move {
+        host.sleep(pause(attempt)).await;
+        let partitions = brokers.read_back(&client, &handle).await;
+        Ok(Performed::Input(Input::ReadBack { at, partitions }))
+    }))
+}
+
+fn handle_name(handle: &Handle) -> String {
+    format!("the prepared transaction {} of epoch {}", handle.transactional_id, handle.epoch)
+}
+
+impl CheckpointDecider {
+    /// What an incident says about this run.
+    fn report(&self) -> incident::Reporter<'_> {
+        incident::Reporter {
+            host: &self.start.host,
+            plan: &self.start.plan,
+            generation: self.generation,
+            unresolved: self.view.unresolved(),
+        }
+    }
+
+    /// The slot that the next put goes to.
+    pub(super) fn next_slot(&self) -> SlotNumber {
+        self.view.next_slot()
+    }
+}
+

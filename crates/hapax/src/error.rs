@@ -1,0 +1,283 @@
+//! How a job ends when it does not end well: whose fault, which exit code, whether another run may help.
+
+use crate::{operator::OperatorError, sink::SinkError, source::SourceError};
+use hapax_commit::{Generation, Name};
+use hapax_kafka::ClientError;
+use hapax_store::StoreError;
+use std::path::PathBuf;
+
+/// Why a job, or one run of it, ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// The pipeline cannot work as it is written.
+    #[error("{code}: {message}")]
+    Configuration {
+        /// Stable code.
+        code: Code,
+        /// What was attempted, on what, what happened, what to do.
+        message: String,
+    },
+    /// Kafka is not reachable, or refuses.
+    #[error("{code}: {attempted}")]
+    Kafka {
+        /// Stable code.
+        code: Code,
+        /// What was attempted, on what.
+        attempted: String,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The checkpoint store failed.
+    #[error("{code}: {attempted}")]
+    Store {
+        /// Stable code.
+        code: Code,
+        /// What was attempted, on what.
+        attempted: String,
+        /// The cause.
+        #[source]
+        source: StoreError,
+    },
+    /// A run failed in a way that another run may mend.
+    #[error("{code}: {message}")]
+    Run {
+        /// Stable code.
+        code: Code,
+        /// What happened.
+        message: String,
+    },
+    /// A person must decide. Nothing was lost by stopping.
+    #[error("{code}: {message}{}", incident_note(.incident.as_ref()))]
+    NeedsPerson {
+        /// Stable code.
+        code: Code,
+        /// What happened, and what to do.
+        message: String,
+        /// The incident's file.
+        incident: Option<PathBuf>,
+    },
+    /// A newer run has claimed the job.
+    #[error("{code}: job {job}: run {mine} was superseded by run {newer} ({by}); this one has stopped", code = Code::Superseded)]
+    Superseded {
+        /// The job.
+        job: Name,
+        /// This run.
+        mine: Generation,
+        /// The newer run.
+        newer: Generation,
+        /// Who it is.
+        by: String,
+    },
+    /// An invariant does not hold: a bug of ours.
+    #[error("{code}: {what}; this is a bug in hapax, please report it", code = Code::Bug)]
+    Bug {
+        /// What was found.
+        what: String,
+    },
+}
+
+fn incident_note(path: Option<&PathBuf>) -> String {
+    path.map_or_else(String::new, |path| format!(" (incident: {})", path.display()))
+}
+
+/// Stable codes of messages: they keep their meaning for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// The pipeline file cannot be read or parsed.
+    Pipeline,
+    /// A setting contradicts another one.
+    Contradiction,
+    /// A topic that the pipeline names does not exist.
+    UnknownTopic,
+    /// The transaction timeout is above the broker's maximum.
+    TransactionTimeout,
+    /// The pipeline does not fit what the job record says.
+    JobChanged,
+    /// A broker is not reachable.
+    Unreachable,
+    /// A broker refuses: rights or version.
+    Refused,
+    /// The checkpoint store failed.
+    Store,
+    /// The checkpoint store is damaged or newer.
+    StoreDamaged,
+    /// The store is empty although the brokers know the job.
+    StoreLost,
+    /// The brokers are ahead of the store.
+    StoreStale,
+    /// The store belongs to another job or another cluster.
+    StoreForeign,
+    /// The commit of a decided epoch cannot be finished by the allowed strategies.
+    CommitPhase,
+    /// A source cannot serve a position.
+    SourceGone,
+    /// A record that an operator or a sink cannot handle.
+    BadRecord,
+    /// A topic has fewer partitions than before, or is another one.
+    TopicChanged,
+    /// Writing failed.
+    Write,
+    /// Reading failed.
+    Read,
+    /// An epoch was given up before it was decided.
+    EpochGivenUp,
+    /// A lane was disturbed at the broker.
+    Disturbed,
+    /// The job was stopped before its last commit was known.
+    StopUnfinished,
+    /// A newer run has claimed the job.
+    Superseded,
+    /// An audit found something.
+    Audit,
+    /// A bug.
+    Bug,
+}
+
+impl Code {
+    /// The code as printed.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pipeline => "E0201",
+            Self::Contradiction => "E0202",
+            Self::UnknownTopic => "E0203",
+            Self::TransactionTimeout => "E0204",
+            Self::JobChanged => "E0205",
+            Self::Unreachable => "E0301",
+            Self::Refused => "E0302",
+            Self::Write => "E0303",
+            Self::Read => "E0304",
+            Self::EpochGivenUp => "E0305",
+            Self::Disturbed => "E0306",
+            Self::StopUnfinished => "E0307",
+            Self::StoreLost => "E0401",
+            Self::StoreStale => "E0402",
+            Self::StoreForeign => "E0403",
+            Self::CommitPhase => "E0404",
+            Self::SourceGone => "E0405",
+            Self::BadRecord => "E0406",
+            Self::TopicChanged => "E0407",
+            Self::Superseded => "E0501",
+            Self::Store => "E0601",
+            Self::StoreDamaged => "E0602",
+            Self::Audit => "E0701",
+            Self::Bug => "E0101",
+        }
+    }
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl JobError {
+    /// The process exit code of the error: one table for all commands.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Bug { .. } => 1,
+            Self::Configuration { .. } => 2,
+            Self::Kafka { .. } | Self::Run { .. } => 3,
+            Self::NeedsPerson { .. } => 4,
+            Self::Superseded { .. } => 5,
+            Self::Store { .. } => 6,
+        }
+    }
+
+    /// May another run succeed without anybody's help?
+    pub fn is_retriable(&self) -> bool {
+        match self {
+            Self::Kafka { code, .. } => *code != Code::Refused,
+            Self::Store { source, .. } => source.is_retriable(),
+            Self::Run { .. } => true,
+            Self::Configuration { .. } | Self::NeedsPerson { .. } | Self::Superseded { .. } | Self::Bug { .. } => false,
+        }
+    }
+
+    /// An error of a client call, attempted as said.
+    pub(crate) fn kafka(attempted: impl Into<String>, source: ClientError) -> Self {
+        let code = if source.is_retriable() { Code::Unreachable } else { Code::Refused };
+        Self::Kafka { code, attempted: attempted.into(), source: Box::new(source) }
+    }
+
+    /// An error of the store, attempted as said.
+    pub(crate) fn store(attempted: impl Into<String>, source: StoreError) -> Self {
+        let code = match source {
+            StoreError::Damaged { .. } | StoreError::Newer { .. } | StoreError::Misplaced { .. } => Code::StoreDamaged,
+            _ => Code::Store,
+        };
+        Self::Store { code, attempted: attempted.into(), source }
+    }
+
+    /// The error with its causes, each once.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            let next = error.to_string();
+            if !text.ends_with(&next) {
+                text.push_str(": ");
+                text.push_str(&next);
+            }
+            cause = error.source();
+        }
+        text
+    }
+}
+
+/// Text of an error with its causes.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl From<OperatorError> for JobError {
+    fn from(error: OperatorError) -> Self {
+        let message = format!("{error}; mend the record's producer or the operator, or set on_error = \"skip\"");
+        Self::NeedsPerson { code: Code::BadRecord, message, incident: None }
+    }
+}
+
+impl From<SourceError> for JobError {
+    fn from(error: SourceError) -> Self {
+        let message = with_causes(&error);
+        match error {
+            SourceError::Cluster(source) => Self::kafka("reading a source", source),
+            SourceError::Fetch(source) if source.is_gone() => {
+                Self::NeedsPerson { code: Code::SourceGone, message, incident: None }
+            }
+            SourceError::Fetch(_) | SourceError::File { .. } => Self::Run { code: Code::Read, message },
+            SourceError::Configuration { .. } => Self::Configuration { code: Code::UnknownTopic, message },
+            SourceError::Gone { .. } => Self::NeedsPerson { code: Code::SourceGone, message, incident: None },
+            SourceError::BadRecord { .. } => Self::NeedsPerson { code: Code::BadRecord, message, incident: None },
+        }
+    }
+}
+
+impl From<SinkError> for JobError {
+    fn from(error: SinkError) -> Self {
+        let message = with_causes(&error);
+        match error {
+            SinkError::Cluster(source) => Self::kafka("writing to a sink", source),
+            SinkError::Produce(source) if source.is_bad_record() => {
+                Self::NeedsPerson { code: Code::BadRecord, message, incident: None }
+            }
+            SinkError::Produce(_) | SinkError::File { .. } => Self::Run { code: Code::Write, message },
+            SinkError::Init(_) => Self::Run { code: Code::Disturbed, message },
+            SinkError::BadRecord { .. } => Self::NeedsPerson { code: Code::BadRecord, message, incident: None },
+            SinkError::Configuration { .. } => Self::Configuration { code: Code::UnknownTopic, message },
+        }
+    }
+}

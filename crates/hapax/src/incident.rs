@@ -1,0 +1,149 @@
+//! Incidents: files that tell a person what happened, what is in doubt, and what settles it.
+//!
+//! Written once, never changed, readable by their owner only. A file that cannot be written takes nothing away from
+//! the error: its text then stands in the log.
+
+use crate::{
+    error::{Code, JobError},
+    job::Plan,
+};
+use hapax_commit::{Generation, Handle, RunNonce, chain::Unresolved, recovery::Incident, recovery::IncidentKind};
+use hapax_host::Host;
+use serde::Serialize;
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+/// What an incident's file says.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    code: &'static str,
+    job: String,
+    run: Option<u64>,
+    written_ms: i64,
+    message: String,
+    /// What is in doubt: prepared transactions with their records.
+    in_doubt: Vec<InDoubt<'a>>,
+    /// Strategies that were not taken, and why.
+    passed_over: Vec<String>,
+    /// What to do.
+    next: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct InDoubt<'a> {
+    lane: String,
+    fate: String,
+    records: u64,
+    handle: &'a Handle,
+}
+
+/// What a run's incident is told with.
+pub(crate) struct Reporter<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) plan: &'a Plan,
+    pub(crate) generation: Option<Generation>,
+    pub(crate) unresolved: Option<&'a Unresolved>,
+}
+
+/// The error of a recovery that cannot go on by itself, with its file.
+pub(crate) fn commit_phase(reporter: &Reporter<'_>, incident: &Incident) -> JobError {
+    let code = match incident.kind {
+        IncidentKind::BrokersAhead => Code::StoreStale,
+        IncidentKind::Unresolved(_) => Code::CommitPhase,
+    };
+    let in_doubt = incident.lanes.iter().map(|lane| InDoubt {
+        lane: lane.handle.lane.to_string(),
+        fate: lane.fate.to_string(),
+        records: lane.handle.records(),
+        handle: &lane.handle,
+    });
+    let report = Report {
+        code: code.as_str(),
+        job: reporter.plan.name.to_string(),
+        run: reporter.generation.map(|generation| generation.0),
+        written_ms: reporter.host.wall_ms(),
+        message: incident.to_string(),
+        in_doubt: in_doubt.collect(),
+        passed_over: incident.passed_over.iter().map(ToString::to_string).collect(),
+        next: next_steps(incident, reporter.unresolved),
+    };
+    let message = format!("job {}: {incident}", reporter.plan.name);
+    let incident = write(reporter.host, reporter.plan, &report);
+    JobError::NeedsPerson { code, message, incident }
+}
+
+fn next_steps(incident: &Incident, unresolved: Option<&Unresolved>) -> Vec<String> {
+    let mut steps = match incident.kind {
+        IncidentKind::BrokersAhead => vec![
+            "mount or restore the newest copy of the checkpoint store, then start the job again".to_owned(),
+            "or begin anew with --fresh, knowing that records may be written a second time".to_owned(),
+        ],
+        IncidentKind::Unresolved(_) => vec![
+            "keep the store and the sink's topics as they are: the handles name every record in doubt".to_owned(),
+            "when the cause is mended, start the job again: it looks once more before it does anything".to_owned(),
+        ],
+    };
+    for lane in unresolved.iter().flat_map(|unresolved| &unresolved.manifest.handles) {
+        steps.push(format!(
+            "look: kafka-transactions.sh --bootstrap-server {} describe --transactional-id {}",
+            lane.brokers, lane.transactional_id
+        ));
+    }
+    steps
+}
+
+/// Gives an error that needs a person its file, where it has none yet.
+pub(crate) fn noted(
+    host: &Host,
+    plan: &Plan,
+    claim: Option<(Generation, RunNonce)>,
+    error: JobError,
+) -> JobError {
+    let JobError::NeedsPerson { code, message, incident: None } = error else {
+        return error;
+    };
+    let report = Report {
+        code: code.as_str(),
+        job: plan.name.to_string(),
+        run: claim.map(|(generation, _)| generation.0),
+        written_ms: host.wall_ms(),
+        message: message.clone(),
+        in_doubt: Vec::new(),
+        passed_over: Vec::new(),
+        next: vec!["the message says what to do; nothing was lost by stopping".to_owned()],
+    };
+    let incident = write(host, plan, &report);
+    JobError::NeedsPerson { code, message, incident }
+}
+
+fn write(host: &Host, plan: &Plan, report: &Report<'_>) -> Option<PathBuf> {
+    let folder = folder(plan);
+    let path = folder.join(format!("{}-{}-{}.json", report.job, report.written_ms, report.code));
+    match try_write(host, &folder, &path, report) {
+        Ok(()) => Some(path),
+        Err(error) => {
+            let text = serde_json::to_string(report).unwrap_or_else(|_| format!("{report:?}"));
+            tracing::error!("the incident could not be written to {}: {error}; it says: {text}", path.display());
+            None
+        }
+    }
+}
+
+fn try_write(host: &Host, folder: &Path, path: &Path, report: &Report<'_>) -> io::Result<()> {
+    host.files().create_dir_all(folder)?;
+    let mut file = host.files().create_new(path)?;
+    file.write_all(&serde_json::to_vec(report).map_err(io::Error::other)?)?;
+    file.write_all(b"\n")?;
+    file.sync()
+}
+
+/// Beside a local store, so that it does not look like a part of it; else where the process runs.
+fn folder(plan: &Plan) -> PathBuf {
+    let beside = || {
+        let store = plan.settings.store.as_deref()?.strip_prefix("file://")?;
+        Some(PathBuf::from(format!("{}.incidents", store.trim_end_matches('/'))))
+    };
+    plan.settings.incidents.clone().or_else(beside).unwrap_or_else(|| PathBuf::from("hapax.incidents"))
+}

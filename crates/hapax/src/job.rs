@@ -1,0 +1,384 @@
+//! A job as its user writes it down, and the plan that its rules make of it.
+//!
+//! [`Job`] collects; [`Job::plan`] checks every rule that holds between two settings, once. Later code works on a
+//! [`Plan`] and cannot meet a contradiction.
+
+use crate::{
+    cluster::Cluster,
+    error::{Code, JobError},
+    limits,
+    operator::{Closure, Emit, OnError, Operator, OperatorFactory},
+    batch::RecordRef,
+    sink::{Guarantee, KafkaSinks, Route, Sink},
+    source::Source,
+};
+use hapax_commit::{Name, Strategy};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+/// A pipeline with a stable name.
+#[derive(Clone)]
+pub struct Job {
+    pub(crate) name: String,
+    pub(crate) pipeline: String,
+    pub(crate) settings: Settings,
+    pub(crate) clusters: BTreeMap<Name, Cluster>,
+    pub(crate) sources: Vec<Arc<dyn Source>>,
+    pub(crate) operators: Vec<OperatorFactory>,
+    pub(crate) kafka_sinks: Vec<KafkaSink>,
+    pub(crate) other_sinks: Vec<Arc<dyn Sink>>,
+}
+
+/// Settings of a job beside its parts.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Checkpoint store, as a URL (`file:///path`).
+    pub store: Option<String>,
+    /// Folder for incident files; by default `incidents` in a local store.
+    pub incidents: Option<PathBuf>,
+    /// Time between barriers.
+    pub interval: Duration,
+    /// Checkpoints kept.
+    pub keep: usize,
+    /// Number of shards; by default the smaller of source partitions and 16. Fixed by the job record.
+    pub shards: Option<u32>,
+    /// Worker threads; by default the machine's cores.
+    pub workers: Option<usize>,
+    /// How long a transaction may stay open; by default the smaller of 15 minutes and the broker's maximum.
+    pub transaction_timeout: Option<Duration>,
+    /// Strategies allowed in the commit phase, in order.
+    pub recovery: Vec<Strategy>,
+    /// How long Kafka and the store may stay unreachable at the start.
+    pub start_timeout: Duration,
+    /// How long a stop may take.
+    pub stop_budget: Duration,
+    /// First and longest wait between two runs.
+    pub run_backoff: (Duration, Duration),
+    /// Begin anew although there is, or was, a job of this name.
+    pub fresh: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            store: None,
+            incidents: None,
+            interval: Duration::from_secs(1),
+            keep: 3,
+            shards: None,
+            workers: None,
+            transaction_timeout: None,
+            recovery: vec![Strategy::Resume, Strategy::Rewind, Strategy::Rewrite, Strategy::Replay],
+            start_timeout: Duration::from_secs(60),
+            stop_budget: Duration::from_secs(30),
+            run_backoff: (Duration::from_millis(500), Duration::from_secs(30)),
+            fresh: false,
+        }
+    }
+}
+
+/// A sink topic on a cluster.
+#[derive(Clone, Debug)]
+pub struct KafkaSink {
+    /// The cluster's name.
+    pub cluster: String,
+    /// What is promised.
+    pub guarantee: Guarantee,
+    /// Where records go.
+    pub route: Route,
+    /// Producer settings.
+    pub producer: ProducerSettings,
+}
+
+/// Producer settings of a sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerSettings {
+    /// Compression of batches.
+    pub compression: hapax_kafka::record::Compression,
+    /// How long a record may wait for others.
+    pub linger: Duration,
+    /// Size at which a batch is closed, in bytes before compression.
+    pub batch: usize,
+    /// Bytes that may wait for acknowledgement, per lane.
+    pub buffer: usize,
+    /// How long a record may wait for its acknowledgement; none waits for ever.
+    pub delivery_timeout: Option<Duration>,
+}
+
+impl Default for ProducerSettings {
+    fn default() -> Self {
+        Self {
+            compression: hapax_kafka::record::Compression::Lz4,
+            linger: Duration::from_millis(5),
+            batch: 256 * 1024,
+            buffer: 32 * 1024 * 1024,
+            delivery_timeout: Some(Duration::from_secs(120)),
+        }
+    }
+}
+
+impl KafkaSink {
+    /// A sink topic with the defaults: exactly once.
+    pub fn new(cluster: &str, topic: &str) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            guarantee: Guarantee::default(),
+            route: Route::topic(topic),
+            producer: ProducerSettings::default(),
+        }
+    }
+
+    /// The same sink with another guarantee.
+    #[must_use]
+    pub fn guarantee(self, guarantee: Guarantee) -> Self {
+        Self { guarantee, ..self }
+    }
+}
+
+impl Job {
+    /// A job without parts. The name is the prefix of every id that it owns on the broker.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            pipeline: String::new(),
+            settings: Settings::default(),
+            clusters: BTreeMap::new(),
+            sources: Vec::new(),
+            operators: Vec::new(),
+            kafka_sinks: Vec::new(),
+            other_sinks: Vec::new(),
+        }
+    }
+
+    /// Where checkpoints are kept, as a URL.
+    #[must_use]
+    pub fn store(mut self, url: &str) -> Self {
+        self.settings.store = Some(url.to_owned());
+        self
+    }
+
+    /// Changes settings.
+    #[must_use]
+    pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    /// The text of the pipeline file, kept in the job record.
+    #[must_use]
+    pub fn pipeline_text(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.pipeline);
+        self
+    }
+
+    /// Adds a cluster.
+    ///
+    /// # Errors
+    /// The name or the addresses are not legal.
+    pub fn cluster(mut self, name: &str, brokers: &str) -> Result<Self, JobError> {
+        let illegal = |message: String| JobError::Configuration { code: Code::Pipeline, message };
+        let name = Name::new(name).map_err(|error| illegal(format!("cluster {error}")))?;
+        let cluster = Cluster::new(name.clone(), brokers)
+            .map_err(|error| illegal(format!("cluster {name}: brokers {brokers:?}: {error}")))?;
+        self.clusters.insert(name, cluster);
+        Ok(self)
+    }
+
+    /// Adds a source.
+    #[must_use]
+    pub fn source(mut self, source: impl Source + 'static) -> Self {
+        self.sources.push(Arc::new(source));
+        self
+    }
+
+    /// Adds an operator; each shard gets an instance.
+    #[must_use]
+    pub fn operator(mut self, factory: impl Fn() -> Box<dyn Operator> + Send + Sync + 'static) -> Self {
+        self.operators.push(Arc::new(factory));
+        self
+    }
+
+    /// Keeps the records that the closure accepts.
+    #[must_use]
+    pub fn filter(self, keep: impl Fn(RecordRef<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.operator(Closure::filter("filter", OnError::Stop, move |record| Ok(keep(record))))
+    }
+
+    /// Writes a new value for each record into the buffer that is handed over.
+    #[must_use]
+    pub fn map_value(
+        self,
+        map: impl Fn(RecordRef<'_>, &mut Vec<u8>) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.flat_map(move |record, out| {
+            let mut value = Vec::new();
+            map(record, &mut value)?;
+            out.emit(record.with_value(Some(&value)));
+            Ok(())
+        })
+    }
+
+    /// Turns each record into none, one or several.
+    #[must_use]
+    pub fn flat_map(
+        self,
+        map: impl Fn(RecordRef<'_>, &mut Emit<'_>) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.operator(Closure::flat_map("flat_map", OnError::Stop, map))
+    }
+
+    /// Sends each record to the topic that the closure names.
+    #[must_use]
+    pub fn route(self, route: impl Fn(RecordRef<'_>) -> Option<Arc<str>> + Send + Sync + 'static) -> Self {
+        self.operator(Closure::route("route", route))
+    }
+
+    /// Adds a sink on Kafka.
+    #[must_use]
+    pub fn sink(mut self, sink: KafkaSink) -> Self {
+        self.kafka_sinks.push(sink);
+        self
+    }
+
+    /// Adds a sink of another kind.
+    #[must_use]
+    pub fn other_sink(mut self, sink: impl Sink + 'static) -> Self {
+        self.other_sinks.push(Arc::new(sink));
+        self
+    }
+
+    /// Checks all rules and makes a plan.
+    ///
+    /// # Errors
+    /// A rule does not hold; the message says which settings contradict each other and what to change.
+    pub fn plan(self) -> Result<Plan, JobError> {
+        let name = Name::new(&self.name)
+            .map_err(|error| JobError::Configuration { code: Code::Pipeline, message: format!("job {error}") })?;
+        let sinks = self.sinks()?;
+        let plan = Plan {
+            name,
+            pipeline: self.pipeline,
+            settings: self.settings,
+            clusters: self.clusters,
+            sources: self.sources,
+            operators: self.operators,
+            sinks,
+        };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// All Kafka sinks of one cluster and one guarantee are one sink with several routes.
+    fn sinks(&self) -> Result<Vec<Arc<dyn Sink>>, JobError> {
+        let mut groups: BTreeMap<(Name, Guarantee), KafkaSinks> = BTreeMap::new();
+        for sink in &self.kafka_sinks {
+            let name = self.clusters.keys().find(|name| name.as_str() == sink.cluster).ok_or_else(|| {
+                contradiction(format!(
+                    "sink {}: cluster {:?} is not in the pipeline; add [cluster.{}]",
+                    sink.route.name(),
+                    sink.cluster,
+                    sink.cluster
+                ))
+            })?;
+            let group = groups
+                .entry((name.clone(), sink.guarantee))
+                .or_insert_with(|| KafkaSinks::new(name.clone(), sink.guarantee, sink.producer.clone()));
+            if *group.producer() != sink.producer {
+                return Err(contradiction(format!(
+                    "sink {}: the sinks of cluster {name} with one guarantee share a transaction and a producer, so \
+                     compression, linger, batch, buffer and delivery_timeout must be the same on all of them",
+                    sink.route.name()
+                )));
+            }
+            group.add(sink.route.clone());
+        }
+        let kafka = groups.into_values().map(|sinks| Arc::new(sinks) as Arc<dyn Sink>);
+        Ok(kafka.chain(self.other_sinks.iter().cloned()).collect())
+    }
+}
+
+/// A checked job.
+#[derive(Clone)]
+pub struct Plan {
+    pub(crate) name: Name,
+    pub(crate) pipeline: String,
+    pub(crate) settings: Settings,
+    pub(crate) clusters: BTreeMap<Name, Cluster>,
+    pub(crate) sources: Vec<Arc<dyn Source>>,
+    pub(crate) operators: Vec<OperatorFactory>,
+    pub(crate) sinks: Vec<Arc<dyn Sink>>,
+}
+
+fn contradiction(message: String) -> JobError {
+    JobError::Configuration { code: Code::Contradiction, message }
+}
+
+impl Plan {
+    /// The strongest guarantee of the sinks.
+    pub fn guarantee(&self) -> Guarantee {
+        self.sinks.iter().map(|sink| sink.guarantee()).max().unwrap_or(Guarantee::None)
+    }
+
+    fn check(&self) -> Result<(), JobError> {
+        if self.sources.is_empty() || self.sinks.is_empty() {
+            return Err(contradiction(format!("job {}: needs at least one source and one sink", self.name)));
+        }
+        self.check_names()?;
+        self.check_guarantee()?;
+        self.check_times()
+    }
+
+    fn check_names(&self) -> Result<(), JobError> {
+        let mut names: Vec<&str> = self.sources.iter().map(|source| source.name()).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(contradiction(format!(
+                "job {}: two sources are named {:?}; give one of them another name",
+                self.name, pair[0]
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn check_guarantee(&self) -> Result<(), JobError> {
+        let guarantee = self.guarantee();
+        if guarantee == Guarantee::None {
+            return Ok(());
+        }
+        if let Some(source) = self.sources.iter().find(|source| !source.replayable()) {
+            return Err(contradiction(format!(
+                "job {}: source {} cannot be read again after a crash, so no sink can promise {guarantee:?}; set \
+                 guarantee = \"none\" on every sink, or put the records into a file or a topic first",
+                self.name,
+                source.name()
+            )));
+        }
+        if self.settings.store.is_none() {
+            return Err(contradiction(format!(
+                "job {}: a sink with guarantee {guarantee:?} needs a checkpoint store; set [checkpoint] store = \
+                 \"file:///...\"",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_times(&self) -> Result<(), JobError> {
+        let Settings { interval, transaction_timeout, .. } = &self.settings;
+        if interval.is_zero() || *interval > limits::MAX_INTERVAL {
+            return Err(contradiction(format!(
+                "job {}: checkpoint interval {interval:?} is not between 1 ms and {:?}",
+                self.name,
+                limits::MAX_INTERVAL
+            )));
+        }
+        match transaction_timeout {
+            Some(timeout) if *timeout < *interval * limits::INTERVALS_PER_TIMEOUT => Err(contradiction(format!(
+                "job {}: transaction_timeout {timeout:?} must be at least {} times the checkpoint interval \
+                 {interval:?}, or transactions time out before they can be committed; raise the one or lower the other",
+                self.name,
+                limits::INTERVALS_PER_TIMEOUT
+            ))),
+            _ => Ok(()),
+        }
+    }
+}

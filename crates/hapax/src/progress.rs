@@ -1,0 +1,90 @@
+//! What a job tells about itself while it runs and when it ends.
+
+use hapax_commit::{ShardId, SplitId};
+use serde::Serialize;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// A look at a running job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Progress {
+    /// Records read.
+    pub records_in: u64,
+    /// Records acknowledged by sinks, in prepared epochs.
+    pub records_out: u64,
+    /// Records that operators skipped.
+    pub skipped: u64,
+    /// Records given up by sinks with guarantee `none`.
+    pub dropped: u64,
+    /// Records that sources hold and the job has not read, where known.
+    pub lag: u64,
+    /// Newest committed epoch.
+    pub epoch: u64,
+    /// Wall time of the newest commit, in milliseconds since 1970; 0 before the first.
+    pub committed_ms: i64,
+    /// Runs begun in this process.
+    pub runs: u64,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The job.
+    pub job: String,
+    /// Every record of a bounded job has been read and committed.
+    pub finished: bool,
+    /// The last look.
+    #[serde(flatten)]
+    pub progress: Progress,
+}
+
+/// Counters that the shards of a process share.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) records_in: AtomicU64,
+    pub(crate) records_out: AtomicU64,
+    pub(crate) skipped: AtomicU64,
+    dropped: Mutex<BTreeMap<(u64, ShardId, usize), u64>>,
+    lag: Mutex<BTreeMap<SplitId, u64>>,
+}
+
+impl Counters {
+    pub(crate) fn shared() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    pub(crate) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_lag(&self, split: &SplitId, lag: u64) {
+        let mut lags = self.lag.lock().unwrap_or_else(PoisonError::into_inner);
+        match lags.get_mut(split) {
+            Some(known) => *known = lag,
+            None => {
+                lags.insert(split.clone(), lag);
+            }
+        }
+    }
+
+    /// Records that a writer, of the process's `run`th run, has given up so far.
+    pub(crate) fn set_dropped(&self, run: u64, shard: ShardId, writer: usize, count: u64) {
+        if count > 0 {
+            let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+            dropped.insert((run, shard, writer), count);
+        }
+    }
+
+    pub(crate) fn fill(&self, progress: &mut Progress) {
+        progress.records_in = self.records_in.load(Ordering::Relaxed);
+        progress.records_out = self.records_out.load(Ordering::Relaxed);
+        progress.skipped = self.skipped.load(Ordering::Relaxed);
+        progress.lag = self.lag.lock().unwrap_or_else(PoisonError::into_inner).values().sum();
+        progress.dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner).values().sum();
+    }
+}

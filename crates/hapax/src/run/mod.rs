@@ -1,0 +1,241 @@
+//! The life of a job in a process: run after run, until it is done, stopped, superseded, or needs a person.
+//!
+//! A run goes from a claim to its end. Whatever ends it, a failure in live operation, a restart in process or a
+//! restart after kill -9, the next run begins the same way: claim, clear, resolve, read progress, write.
+
+pub(crate) mod shard;
+mod start;
+mod worker;
+
+use crate::{
+    assignment::{All, Assignment},
+    cluster::Clusters,
+    crash::{CrashPoints, Undisturbed},
+    decider::{CheckpointDecider, CheckpointStart, Decider, RunEnd, Takeover},
+    error::{Code, JobError},
+    incident,
+    job::Plan,
+    progress::{Counters, Progress, Summary},
+    source::SourceContext,
+    stop::StopSignal,
+};
+use hapax_commit::{Generation, RunNonce};
+use hapax_host::{Host, Instant};
+use hapax_store::Store;
+use std::{sync::Arc, time::Duration};
+use tokio::sync::watch;
+
+/// What a process gives a job to run with.
+#[derive(Debug)]
+pub struct RunOptions {
+    /// Told of every crash point.
+    pub crash: Arc<dyn CrashPoints>,
+    /// Asks the job to stop.
+    pub stop: StopSignal,
+    /// Where progress is shown.
+    pub progress: watch::Sender<Progress>,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { crash: Arc::new(Undisturbed), stop: StopSignal::never(), progress: watch::Sender::default() }
+    }
+}
+
+/// Runs a job until it is finished or stopped.
+///
+/// # Errors
+/// Only what another run cannot mend; see [`JobError::exit_code`]. Runs that fail otherwise are followed by
+/// others, with a wait between them and without end, once one has worked.
+pub async fn run(plan: Plan, host: Host, options: RunOptions) -> Result<Summary, JobError> {
+    Life::new(plan, host, options).live().await
+}
+
+struct Life {
+    plan: Arc<Plan>,
+    host: Host,
+    options: RunOptions,
+    counters: Arc<Counters>,
+    began: Instant,
+    /// A run of this process has read or written.
+    has_worked: bool,
+    runs: u64,
+    /// The claim of the run before.
+    previous: Option<(Generation, RunNonce)>,
+    /// `fresh` was asked for and is not done yet.
+    fresh: bool,
+    /// The checkpoint store, once it is opened.
+    store: Option<Store>,
+}
+
+impl Life {
+    fn new(plan: Plan, host: Host, options: RunOptions) -> Self {
+        let (began, fresh) = (host.now(), plan.settings.fresh);
+        let counters = Counters::shared();
+        Self {
+            plan: Arc::new(plan),
+            host,
+            options,
+            counters,
+            began,
+            has_worked: false,
+            runs: 0,
+            previous: None,
+            fresh,
+            store: None,
+        }
+    }
+
+    async fn live(mut self) -> Result<Summary, JobError> {
+        let (first, longest) = self.plan.settings.run_backoff;
+        let mut backoff = first;
+        loop {
+            let worked_before = self.has_worked;
+            self.has_worked = false;
+            let ended = self.one_run().await;
+            let worked = self.has_worked;
+            self.has_worked |= worked_before;
+            let error = match ended {
+                Ok(end) => return Ok(self.summary(end)),
+                Err(error) => error,
+            };
+            self.give_up(&error)?;
+            if !error.is_retriable() {
+                return Err(incident::noted(&self.host, &self.plan, self.previous, error));
+            }
+            if worked {
+                backoff = first;
+            }
+            let wait = self.host.jitter(backoff);
+            tracing::warn!(job = %self.plan.name, run = self.runs, "the run ended: {}; the next begins in {wait:?}", error.chain());
+            if !self.wait(wait).await {
+                return Err(self.unfinished(&error));
+            }
+            backoff = (backoff * 2).min(longest);
+            self.out_of_time(error)?;
+        }
+    }
+
+    /// Waits between two runs; false when the job was asked to stop.
+    async fn wait(&mut self, wait: Duration) -> bool {
+        let host = self.host.clone();
+        tokio::select! {
+            () = host.sleep(wait) => !self.options.stop.is_set(),
+            () = self.options.stop.wait() => false,
+        }
+    }
+
+    /// A job that was asked to stop does not try again.
+    fn give_up(&self, error: &JobError) -> Result<(), JobError> {
+        if self.options.stop.is_set() && error.is_retriable() { Err(self.unfinished(error)) } else { Ok(()) }
+    }
+
+    fn unfinished(&self, error: &JobError) -> JobError {
+        JobError::Run {
+            code: Code::StopUnfinished,
+            message: format!(
+                "job {}: asked to stop, and the last run had failed: {}; nothing is lost, the next run resolves it",
+                self.plan.name,
+                error.chain()
+            ),
+        }
+    }
+
+    /// Before the first run has worked, patience ends with `start_timeout`.
+    fn out_of_time(&self, error: JobError) -> Result<(), JobError> {
+        let waited = self.host.now().saturating_duration_since(self.began);
+        let patience = self.plan.settings.start_timeout;
+        if self.has_worked || waited < patience {
+            return Ok(());
+        }
+        tracing::error!(job = %self.plan.name, "no run has worked within start_timeout ({patience:?})");
+        Err(error)
+    }
+
+    fn summary(&self, end: RunEnd) -> Summary {
+        let mut progress = self.options.progress.borrow().clone();
+        self.counters.fill(&mut progress);
+        Summary { job: self.plan.name.to_string(), finished: end == RunEnd::Finished, progress }
+    }
+
+    async fn one_run(&mut self) -> Result<RunEnd, JobError> {
+        self.runs += 1;
+        let runs = self.runs;
+        self.options.progress.send_modify(|progress| progress.runs = runs);
+        let (mut decider, takeover, setting) = self.started().await?;
+        if takeover.finished {
+            tracing::info!(job = %self.plan.name, "the job has finished already: nothing to do");
+            return Ok(RunEnd::Finished);
+        }
+        self.has_worked = true;
+        let workers = worker::start(&setting, &takeover)?;
+        workers.drive(&mut decider, self.options.stop.clone()).await
+    }
+
+    /// Takes over, for as long as patience and a wanted stop allow.
+    async fn started(&mut self) -> Result<(CheckpointDecider, Takeover, worker::Setting), JobError> {
+        let (host, stop) = (self.host.clone(), self.options.stop.clone());
+        let (patience, budget) = (self.plan.settings.start_timeout, self.plan.settings.stop_budget);
+        let started = tokio::select! {
+            started = self.take_over() => Ok(started),
+            () = host.sleep(patience) => Err(patience),
+            () = stop_overdue(&host, stop, budget) => Err(budget),
+        };
+        started.unwrap_or_else(|waited| Err(self.stuck(waited)))
+    }
+
+    fn stuck(&self, waited: Duration) -> JobError {
+        JobError::Run {
+            code: Code::Unreachable,
+            message: format!(
+                "job {}: taking over (claim, clear, resolve) did not end within {waited:?}; a broker is not \
+                 answering, or a transaction stays in its last phase; see the log above",
+                self.plan.name
+            ),
+        }
+    }
+
+    async fn take_over(&mut self) -> Result<(CheckpointDecider, Takeover, worker::Setting), JobError> {
+        let clusters = Clusters::new(self.host.clone(), &self.plan.clusters);
+        let store = match &self.store {
+            Some(store) => store.clone(),
+            None => self.store.insert(start::open(&self.plan, &self.host)?).clone(),
+        };
+        let found = start::find(&self.plan, &self.host, &clusters, &store, self.fresh, self.previous).await?;
+        self.fresh = false;
+        let shards = All.cohorts(&found.record.layout).remove(0).1;
+        let start = CheckpointStart {
+            plan: self.plan.clone(),
+            host: self.host.clone(),
+            sources: SourceContext { host: self.host.clone(), clusters },
+            brokers: found.brokers,
+            record: found.record.clone(),
+            chain: found.chain,
+            shards,
+            transaction_timeout: found.transaction_timeout,
+            crash: self.options.crash.clone(),
+            counters: self.counters.clone(),
+            progress: self.options.progress.clone(),
+            previous: self.previous,
+        };
+        let mut decider = CheckpointDecider::new(start);
+        let takeover = decider.take_over().await;
+        self.previous = decider.claimed().or(self.previous);
+        let setting = worker::Setting {
+            plan: self.plan.clone(),
+            host: self.host.clone(),
+            counters: self.counters.clone(),
+            crash: self.options.crash.clone(),
+            run: self.runs,
+            layout: found.record.layout,
+            transaction_timeout: found.transaction_timeout,
+        };
+        Ok((decider, takeover?, setting))
+    }
+}
+
+/// Ends when a stop has been asked for and its budget has passed.
+async fn stop_overdue(host: &Host, mut stop: StopSignal, budget: Duration) {
+    stop.wait().await;
+    host.sleep(budget).await;
+}

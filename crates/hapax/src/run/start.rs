@@ -1,0 +1,392 @@
+//! Before a run: finds the job's record or makes it, and checks that brokers and store are the ones it knows.
+//!
+//! Refuses to begin a job anew where something is missing: an empty store beside brokers that know the job's ids is
+//! an unmounted volume, not a first start.
+
+use crate::{
+    assignment::{All, Assignment},
+    cluster::Clusters,
+    decider::Brokers,
+    error::{Code, JobError},
+    job::Plan,
+    limits,
+    source::{SourceContext, SourceTopic},
+};
+use hapax_commit::{
+    ClusterRecord, DeciderKind, Generation, JobRecord, Name, Positions, RunNonce, Slot, SlotBody, SlotNumber,
+    TopicRecord, TransactionalId,
+};
+use hapax_host::{Deadline, Host};
+use hapax_kafka::{
+    admin,
+    transaction::{self, ListFilter},
+};
+use hapax_store::{Chain, Created, Incarnation, Patience, PutOutcome, Store};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// What a run starts from.
+pub(super) struct Found {
+    pub(super) record: JobRecord,
+    pub(super) chain: Chain,
+    pub(super) brokers: Brokers,
+    pub(super) transaction_timeout: Duration,
+}
+
+/// Connects, and finds or makes the job's record.
+pub(super) async fn find(
+    plan: &Arc<Plan>,
+    host: &Host,
+    clusters: &Clusters,
+    store: &Store,
+    fresh: bool,
+    previous: Option<(Generation, RunNonce)>,
+) -> Result<Found, JobError> {
+    let begin = Begin { plan, host, clusters, store: store.clone() };
+    let brokers = Brokers::connect(host, clusters).await?;
+    let transaction_timeout = begin.transaction_timeout(&brokers).await?;
+    let name = &plan.name;
+    let stored = begin.store.job(name).await.map_err(|error| begin.store_error("reading the job record", error))?;
+    let (incarnation, record) = match stored {
+        Some(stored) if !fresh => (stored.incarnation, stored.record),
+        Some(stored) => begin.anew(&brokers, Some(stored.incarnation)).await?,
+        None if fresh => begin.anew(&brokers, None).await?,
+        None => {
+            // A store that this process has used and that is empty now was unmounted or removed.
+            if plan.settings.store.is_some() {
+                begin.refuse_lost_store(&brokers, previous.is_some()).await?;
+            }
+            begin.create(&brokers).await?
+        }
+    };
+    begin.check_record(&record, &brokers).await?;
+    let chain = begin.store.chain(name, incarnation, 0);
+    Ok(Found { record, chain, brokers, transaction_timeout })
+}
+
+struct Begin<'a> {
+    plan: &'a Arc<Plan>,
+    host: &'a Host,
+    clusters: &'a Clusters,
+    store: Store,
+}
+
+/// Opens the checkpoint store; a job that promises nothing and names none keeps its positions in memory.
+pub(super) fn open(plan: &Plan, host: &Host) -> Result<Store, JobError> {
+    let url = plan.settings.store.as_deref().unwrap_or("memory://");
+    let sleeper = host.clone();
+    let sleep: hapax_store::Sleep = Arc::new(move |wait| {
+        let host = sleeper.clone();
+        Box::pin(async move { host.sleep(wait).await })
+    });
+    Store::open(url, Patience::default(), sleep)
+        .map_err(|error| JobError::store(format!("job {}: opening the checkpoint store {url}", plan.name), error))
+}
+
+impl Begin<'_> {
+    fn url(&self) -> &str {
+        self.plan.settings.store.as_deref().unwrap_or("memory://")
+    }
+
+    fn store_error(&self, what: &str, error: hapax_store::StoreError) -> JobError {
+        JobError::store(format!("job {}: {what} in {}", self.plan.name, self.url()), error)
+    }
+
+    fn needs_person(&self, code: Code, message: String) -> JobError {
+        JobError::NeedsPerson { code, message: format!("job {}: {message}", self.plan.name), incident: None }
+    }
+
+    /// The wanted timeout where every sink cluster allows it, else both numbers.
+    async fn transaction_timeout(&self, brokers: &Brokers) -> Result<Duration, JobError> {
+        let mut timeout = self.plan.settings.transaction_timeout.unwrap_or(limits::TRANSACTION_TIMEOUT);
+        for (_, name, client) in brokers.clients() {
+            if !self.plan.sinks.iter().any(|sink| sink.transactional_cluster() == Some(name)) {
+                continue;
+            }
+            let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
+            let maximum = match admin::broker_config(client, "transaction.max.timeout.ms", patience).await {
+                Ok(value) => value.and_then(|value| value.parse().ok()).map_or(timeout, Duration::from_millis),
+                Err(error) => {
+                    tracing::warn!(cluster = %name, "the broker's transaction.max.timeout.ms could not be read ({error}); {timeout:?} is tried");
+                    continue;
+                }
+            };
+            match self.plan.settings.transaction_timeout {
+                Some(wanted) if wanted > maximum => {
+                    return Err(JobError::Configuration {
+                        code: Code::TransactionTimeout,
+                        message: format!(
+                            "job {}: transaction_timeout is {} ms, and cluster {name} allows at most {} ms \
+                             (transaction.max.timeout.ms); lower the one or raise the other",
+                            self.plan.name,
+                            wanted.as_millis(),
+                            maximum.as_millis()
+                        ),
+                    });
+                }
+                Some(_) => {}
+                None => timeout = timeout.min(maximum),
+            }
+        }
+        Ok(timeout)
+    }
+
+    /// A store without this job, although there is one somewhere.
+    async fn refuse_lost_store(&self, brokers: &Brokers, used: bool) -> Result<(), JobError> {
+        let survey = self.store.survey().await.map_err(|error| self.store_error("looking at what is", error))?;
+        if !survey.jobs.is_empty() {
+            let jobs: Vec<String> = survey.jobs.iter().map(Name::to_string).collect();
+            return Err(self.needs_person(
+                Code::StoreForeign,
+                format!(
+                    "the checkpoint store {} belongs to job {}; give this job a store of its own, correct the name, \
+                     or run with --fresh to begin a new job beside it",
+                    self.url(),
+                    jobs.join(", ")
+                ),
+            ));
+        }
+        let known = self.known_ids(brokers).await?;
+        if used || !known.is_empty() {
+            return Err(self.needs_person(
+                Code::StoreLost,
+                format!(
+                    "the checkpoint store {} is empty, but the job has run before (the brokers know {}); is a \
+                     volume not mounted? nothing was cleared and nothing was read; with the store back it goes on, \
+                     and --fresh begins anew, which may write records a second time",
+                    self.url(),
+                    known.first().map_or_else(|| "nothing of it any more".to_owned(), TransactionalId::to_string)
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Ids of this job that the brokers know: by listing, and those of shard 0 by name where listing shows nothing.
+    async fn known_ids(&self, brokers: &Brokers) -> Result<Vec<TransactionalId>, JobError> {
+        let mut known = Vec::new();
+        for (_, name, client) in brokers.clients() {
+            if !self.plan.sinks.iter().any(|sink| sink.transactional_cluster() == Some(name)) {
+                continue;
+            }
+            let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
+            let listed = transaction::list_transactions(client, &ListFilter::default(), patience)
+                .await
+                .map_err(|error| JobError::kafka(format!("listing the transactions of cluster {name}"), error))?;
+            let ours = listed.iter().filter_map(|listed| TransactionalId::parse(&listed.transactional_id));
+            known.extend(ours.filter(|id| id.job == self.plan.name));
+            let lane = hapax_commit::LaneId { cluster: name.clone(), shard: hapax_commit::ShardId(0) };
+            for id in lane.transactional_ids(&self.plan.name) {
+                let described = brokers.describe(client, &id.to_string()).await;
+                if matches!(described, hapax_commit::evidence::Described::Known { .. }) {
+                    known.push(id);
+                }
+            }
+        }
+        Ok(known)
+    }
+
+    async fn create(&self, brokers: &Brokers) -> Result<(Incarnation, JobRecord), JobError> {
+        self.probe().await?;
+        let record = self.record(brokers).await?;
+        let created = self.store.create_job(&record).await;
+        Self::created(record, created.map_err(|error| self.store_error("creating the job record", error))?)
+    }
+
+    /// `--fresh`: fences what may still run on the old chain, then begins the next incarnation.
+    async fn anew(&self, brokers: &Brokers, old: Option<Incarnation>) -> Result<(Incarnation, JobRecord), JobError> {
+        self.probe().await?;
+        if let Some(old) = old {
+            self.close(old).await?;
+        }
+        let record = self.record(brokers).await?;
+        let created = match old {
+            Some(old) => self.store.begin_again(&record, old).await,
+            None => self.store.create_job(&record).await,
+        };
+        tracing::warn!(job = %self.plan.name, "begins anew: positions of the former job are not used");
+        Self::created(record, created.map_err(|error| self.store_error("creating the job record", error))?)
+    }
+
+    /// Puts a claim behind the end of a chain that will not be used again.
+    async fn close(&self, old: Incarnation) -> Result<(), JobError> {
+        let chain = self.store.chain(&self.plan.name, old, 0);
+        for _ in 0..limits::CLAIM_TRIES {
+            let last = chain.last_number().await.map_err(|error| self.store_error("finding the chain's end", error))?;
+            let number = last.map_or(SlotNumber::FIRST, SlotNumber::next);
+            let claim = hapax_commit::Claim { ids: BTreeMap::new(), layout: 0, by: "--fresh".into() };
+            let slot = Slot {
+                number,
+                run: RunNonce(self.host.random_u128()),
+                generation: Generation(number.0),
+                written_ms: self.host.wall_ms(),
+                body: SlotBody::Claim(claim),
+            };
+            match chain.put(&slot).await {
+                PutOutcome::Stored => return Ok(()),
+                PutOutcome::Taken(_) => {}
+                PutOutcome::Unknown(error) => return Err(self.store_error("closing the old chain", error)),
+            }
+        }
+        Err(JobError::Run {
+            code: Code::Disturbed,
+            message: format!("job {}: the old chain could not be closed, other runs keep writing to it", self.plan.name),
+        })
+    }
+
+    fn created(record: JobRecord, created: Created) -> Result<(Incarnation, JobRecord), JobError> {
+        Ok(match created {
+            Created::Mine(incarnation) => (incarnation, record),
+            Created::Existed(stored) => (stored.incarnation, stored.record),
+        })
+    }
+
+    async fn probe(&self) -> Result<(), JobError> {
+        let run = RunNonce(self.host.random_u128());
+        self.store.probe(run).await.map_err(|error| self.store_error("probing that a slot is created only once", error))
+    }
+
+    /// The record of a new job: concrete positions before the first record is read.
+    async fn record(&self, brokers: &Brokers) -> Result<JobRecord, JobError> {
+        let cx = SourceContext { host: self.host.clone(), clusters: self.clusters.clone() };
+        let mut genesis = Positions::new();
+        for source in &self.plan.sources {
+            genesis.extend(source.genesis(&cx).await?);
+        }
+        let shards = self.plan.settings.shards.unwrap_or_else(|| default_shards(genesis.len()));
+        let topics = self.topics().await?;
+        Ok(JobRecord {
+            job: self.plan.name.clone(),
+            created_ms: self.host.wall_ms(),
+            decider: DeciderKind::Checkpoint,
+            assignment: All.kind(),
+            clusters: self.clusters_now(brokers),
+            topics: topics.iter().map(|topic| (topic_key(topic), topic.record.clone())).collect(),
+            layout: All.layout(&genesis, shards),
+            genesis,
+            pipeline: self.plan.pipeline.clone(),
+        })
+    }
+
+    fn clusters_now(&self, brokers: &Brokers) -> BTreeMap<Name, ClusterRecord> {
+        let record = |id: &str, name: &Name| ClusterRecord {
+            cluster_id: id.to_owned(),
+            brokers: self.clusters.cluster(name).brokers.clone(),
+        };
+        brokers.clients().map(|(id, name, _)| (name.clone(), record(id, name))).collect()
+    }
+
+    /// Every topic that the plan names, as the brokers describe it.
+    async fn topics(&self) -> Result<Vec<SourceTopic>, JobError> {
+        let cx = SourceContext { host: self.host.clone(), clusters: self.clusters.clone() };
+        let mut topics = Vec::new();
+        for source in &self.plan.sources {
+            topics.extend(source.topics(&cx).await?);
+        }
+        for sink in &self.plan.sinks {
+            topics.extend(sink.topics(self.clusters).await?);
+        }
+        Ok(topics)
+    }
+
+    /// The record against the pipeline and the brokers of today.
+    async fn check_record(&self, record: &JobRecord, brokers: &Brokers) -> Result<(), JobError> {
+        self.check_clusters(record, brokers)?;
+        self.check_layout(record)?;
+        for topic in self.topics().await? {
+            match record.topics.get(&topic_key(&topic)) {
+                Some(known) => self.check_topic(&topic, known)?,
+                None => tracing::info!(job = %self.plan.name, topic = topic.topic, "a topic that the job record does not know"),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_clusters(&self, record: &JobRecord, brokers: &Brokers) -> Result<(), JobError> {
+        for (id, name, _) in brokers.clients() {
+            match record.clusters.get(name) {
+                Some(known) if known.cluster_id != id => {
+                    return Err(self.needs_person(
+                        Code::StoreForeign,
+                        format!(
+                            "cluster {name} has id {id}, and the checkpoint store {} was written with id {}; put the \
+                             right addresses into [cluster.{name}], or use a store of its own",
+                            self.url(),
+                            known.cluster_id
+                        ),
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_layout(&self, record: &JobRecord) -> Result<(), JobError> {
+        let known = record.layout.shards.len();
+        match self.plan.settings.shards {
+            Some(wanted) if wanted as usize != known => Err(JobError::Configuration {
+                code: Code::JobChanged,
+                message: format!(
+                    "job {}: shards = {wanted}, and the job was created with {known}; the number is fixed by the job \
+                     record, take the setting out or put {known}",
+                    self.plan.name
+                ),
+            }),
+            _ if record.genesis.keys().any(|split| !self.has_source(&split.0)) => Err(JobError::Configuration {
+                code: Code::JobChanged,
+                message: format!(
+                    "job {}: the job record has positions of a source that the pipeline does not have any more; put \
+                     it back, or begin anew with --fresh",
+                    self.plan.name
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn has_source(&self, split: &str) -> bool {
+        let owns = |name: &str| split.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+        self.plan.sources.iter().any(|source| owns(source.name()))
+    }
+
+    fn check_topic(&self, topic: &SourceTopic, known: &TopicRecord) -> Result<(), JobError> {
+        let name = topic_key(topic);
+        if topic.record.topic_id != known.topic_id {
+            return Err(self.needs_person(
+                Code::TopicChanged,
+                format!(
+                    "topic {name} was deleted and made again (id {} then, {} now): positions and prepared records of \
+                     the old one mean nothing in it; begin anew with --fresh",
+                    known.topic_id, topic.record.topic_id
+                ),
+            ));
+        }
+        if topic.record.partitions < known.partitions {
+            return Err(self.needs_person(
+                Code::TopicChanged,
+                format!(
+                    "topic {name} has {} partitions and had {} when the job was created",
+                    topic.record.partitions, known.partitions
+                ),
+            ));
+        }
+        if topic.record.partitions > known.partitions {
+            tracing::warn!(
+                job = %self.plan.name,
+                "topic {name} has {} partitions and had {} when the job was created: new source partitions are not \
+                 read by this job, and keys of a sink may move",
+                topic.record.partitions,
+                known.partitions
+            );
+        }
+        Ok(())
+    }
+}
+
+fn topic_key(topic: &SourceTopic) -> String {
+    format!("{}/{}", topic.cluster, topic.topic)
+}
+
+fn default_shards(splits: usize) -> u32 {
+    u32::try_from(splits.clamp(1, limits::DEFAULT_SHARDS)).expect("the default is small")
+}

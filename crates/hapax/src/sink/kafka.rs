@@ -1,0 +1,419 @@
+//! The Kafka sink: a lane for each shard and cluster (exactly once), or an idempotent writer behind the same gate.
+//!
+//! Owns: which topic and partition a record goes to, when a lane needs a new identity, and what a handle says.
+//! Refuses: ending transactions; that is the decider's, live and in recovery alike.
+
+use super::{BoxFuture, Guarantee, Prepared, Sink, SinkError, SinkWriter, WriterContext};
+use crate::{
+    batch::{Batch, Origin, RecordRef},
+    cluster::Clusters,
+    job::ProducerSettings,
+    limits,
+    source::SourceTopic,
+};
+use hapax_commit::{
+    Epoch, HandlePartition, Identity, LaneId, Name, TransactionVersion,
+    lane::{Lane, LaneConfig, Outcome, Written},
+};
+use hapax_host::{Deadline, Instant};
+use hapax_kafka::{
+    Client,
+    partition::partition_of_key,
+    producer::{Destination, Flushed, LaneProducer, OpenAs, ProducerConfig, TopicHandle},
+    record, transaction,
+};
+use std::{collections::HashMap, time::Duration};
+
+/// How a record that names no partition finds one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Partitioning {
+    /// The source's partition where both topics have as many, else by key.
+    #[default]
+    Auto,
+    /// The source's partition.
+    Keep,
+    /// Kafka's murmur2 of the key; records without a key go where the current batch goes.
+    Key,
+}
+
+/// Where one declared sink sends records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Topic of every record; none sends each record to the topic that an operator chose.
+    pub topic: Option<String>,
+    /// How partitions are chosen.
+    pub partitioning: Partitioning,
+}
+
+impl Route {
+    /// Every record to one topic.
+    pub fn topic(topic: &str) -> Self {
+        Self { topic: Some(topic.to_owned()), partitioning: Partitioning::default() }
+    }
+
+    /// Its name in messages.
+    pub fn name(&self) -> &str {
+        self.topic.as_deref().unwrap_or("(topic by record)")
+    }
+}
+
+/// All Kafka sinks of a job on one cluster with one guarantee.
+#[derive(Clone, Debug)]
+pub struct KafkaSinks {
+    cluster: Name,
+    name: String,
+    guarantee: Guarantee,
+    producer: ProducerSettings,
+    routes: Vec<Route>,
+}
+
+impl KafkaSinks {
+    pub(crate) fn new(cluster: Name, guarantee: Guarantee, producer: ProducerSettings) -> Self {
+        let name = cluster.to_string();
+        Self { cluster, name, guarantee, producer, routes: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, route: Route) {
+        self.routes.push(route);
+    }
+
+    pub(crate) fn producer(&self) -> &ProducerSettings {
+        &self.producer
+    }
+
+    async fn start(&self, cx: WriterContext) -> Result<KafkaWriter, SinkError> {
+        let client = cx.clusters.client(&self.cluster).await?;
+        let version = client.transaction_version().await?;
+        let mode = match self.guarantee {
+            Guarantee::ExactlyOnce => Mode::Lane(self.lane(&cx, &client, version)),
+            Guarantee::AtLeastOnce | Guarantee::None => {
+                let patience = Deadline::after(cx.host.now(), Some(client_patience()));
+                Mode::Idempotent(transaction::init_idempotent(&client, patience).await?)
+            }
+        };
+        let producer = LaneProducer::start(client.clone(), self.producer_config(version));
+        Ok(KafkaWriter {
+            sink: self.clone(),
+            cx,
+            client,
+            mode,
+            producer,
+            topics: HashMap::new(),
+            epoch: Epoch::GENESIS,
+            is_open: false,
+        })
+    }
+
+    fn lane(&self, cx: &WriterContext, client: &Client, version: TransactionVersion) -> Lane {
+        let config = LaneConfig {
+            job: cx.job.clone(),
+            lane: LaneId { cluster: self.cluster.clone(), shard: cx.shard },
+            cluster_id: client.cluster_id().to_owned(),
+            brokers: cx.clusters.cluster(&self.cluster).brokers.clone(),
+            version,
+        };
+        Lane::new(config, cx.identities.expect("a transactional sink is started after its ids are cleared"))
+    }
+
+    fn producer_config(&self, version: TransactionVersion) -> ProducerConfig {
+        let ProducerSettings { compression, linger, batch, buffer, delivery_timeout } = self.producer;
+        ProducerConfig {
+            compression,
+            linger,
+            batch_bytes: batch,
+            buffer_bytes: buffer,
+            delivery_timeout,
+            transaction_version: version,
+            transactional: self.guarantee == Guarantee::ExactlyOnce,
+            best_effort: self.guarantee == Guarantee::None,
+            ..ProducerConfig::default()
+        }
+    }
+}
+
+/// How long one attempt to get an identity may take before the run is given up and begun again.
+fn client_patience() -> Duration {
+    limits::REPORT_EVERY * 3
+}
+
+impl Sink for KafkaSinks {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.guarantee
+    }
+
+    fn transactional_cluster(&self) -> Option<&Name> {
+        (self.guarantee == Guarantee::ExactlyOnce).then_some(&self.cluster)
+    }
+
+    fn topics<'a>(&'a self, clusters: &'a Clusters) -> BoxFuture<'a, Result<Vec<SourceTopic>, SinkError>> {
+        Box::pin(async move {
+            let names: Vec<&str> = self.routes.iter().filter_map(|route| route.topic.as_deref()).collect();
+            let client = clusters.client(&self.cluster).await?;
+            let found = client.topics(&names).await?;
+            let topics = found.iter().map(|topic| {
+                SourceTopic::of(&self.cluster, topic).map_err(|code| SinkError::Configuration {
+                    sink: format!("{}/{}", self.cluster, topic.name),
+                    reason: format!("the broker does not serve this topic: {code}; create it, or correct the name"),
+                })
+            });
+            topics.collect()
+        })
+    }
+
+    fn writer<'a>(&'a self, cx: WriterContext) -> BoxFuture<'a, Result<Box<dyn SinkWriter>, SinkError>> {
+        Box::pin(async move { Ok(Box::new(self.start(cx).await?) as Box<dyn SinkWriter>) })
+    }
+}
+
+enum Mode {
+    /// One transaction per epoch.
+    Lane(Lane),
+    /// One identity for the run.
+    Idempotent(Identity),
+}
+
+struct KafkaWriter {
+    sink: KafkaSinks,
+    cx: WriterContext,
+    client: Client,
+    mode: Mode,
+    producer: LaneProducer,
+    topics: HashMap<String, TopicHandle>,
+    epoch: Epoch,
+    /// The producer is open for `epoch`: something is, or is about to be, written in it.
+    is_open: bool,
+}
+
+impl KafkaWriter {
+    /// Opens the epoch at the producer with its first record: an epoch without records has no transaction.
+    async fn open(&mut self) -> Result<(), SinkError> {
+        let open_as = match &mut self.mode {
+            Mode::Idempotent(identity) => OpenAs::Idempotent { identity: *identity },
+            Mode::Lane(lane) => {
+                let with = lane.open(self.epoch).unwrap_or_else(|not_yet| {
+                    panic!("epoch {} was begun before its id was free: {not_yet:?}", self.epoch)
+                });
+                let identity = if with.init {
+                    let id = with.transactional_id.to_string();
+                    let timeout = self.cx.transaction_timeout;
+                    let patience = Deadline::after(self.cx.host.now(), Some(client_patience()));
+                    let identity = transaction::init_producer_id(
+                        &self.client,
+                        &id,
+                        millis(timeout),
+                        Some(with.identity),
+                        patience,
+                    )
+                    .await?;
+                    lane.identified(self.epoch, identity);
+                    identity
+                } else {
+                    with.identity
+                };
+                OpenAs::Transaction { transactional_id: with.transactional_id, identity }
+            }
+        };
+        self.producer.open(self.epoch, open_as);
+        self.is_open = true;
+        Ok(())
+    }
+
+    async fn send(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        if !self.is_open {
+            self.open().await?;
+        }
+        for index in 0..self.sink.routes.len() {
+            let route = self.sink.routes[index].clone();
+            let fixed = match &route.topic {
+                Some(name) => Some(self.topic(name).await?),
+                None => None,
+            };
+            for record in batch.iter() {
+                let topic = match &fixed {
+                    Some(topic) => topic.clone(),
+                    None => self.routed(batch.origin(), &record).await?,
+                };
+                let partition = self.partition(&route, batch.origin(), &record, &topic)?;
+                self.push(&topic, partition, &record).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn push(
+        &mut self,
+        topic: &TopicHandle,
+        partition: Option<i32>,
+        record: &RecordRef<'_>,
+    ) -> Result<(), SinkError> {
+        let encoded = record::RecordRef {
+            key: record.key,
+            value: record.value,
+            headers: self.headers(record)?,
+            timestamp: record.timestamp,
+        };
+        let to = Destination { topic, partition };
+        if !self.producer.try_write(to, encoded)? {
+            self.producer.write(to, encoded).await?;
+        }
+        Ok(())
+    }
+
+    fn headers<'a>(&self, record: &RecordRef<'a>) -> Result<record::Headers<'a>, SinkError> {
+        if record.headers.count == 0 {
+            return Ok(record::Headers::NONE);
+        }
+        let encoded = record::EncodedHeaders::parse(record.headers.count, record.headers.encoded);
+        encoded.map(record::Headers::Encoded).map_err(|error| SinkError::BadRecord {
+            sink: self.sink.name.clone(),
+            reason: format!("the record at offset {}: {error}", record.offset),
+        })
+    }
+
+    async fn topic(&mut self, name: &str) -> Result<TopicHandle, SinkError> {
+        if let Some(topic) = self.topics.get(name) {
+            return Ok(topic.clone());
+        }
+        let topic = self.producer.topic(name).await?;
+        self.topics.insert(name.to_owned(), topic.clone());
+        Ok(topic)
+    }
+
+    async fn routed(&mut self, origin: &Origin, record: &RecordRef<'_>) -> Result<TopicHandle, SinkError> {
+        let Some(name) = record.topic else {
+            return Err(self.bad(origin, record, "no operator chose a topic for it and the sink has none".into()));
+        };
+        self.topic(name).await
+    }
+
+    /// The partition of a record, or none for the producer's choice among those of a record without a key.
+    fn partition(
+        &self,
+        route: &Route,
+        origin: &Origin,
+        record: &RecordRef<'_>,
+        topic: &TopicHandle,
+    ) -> Result<Option<i32>, SinkError> {
+        let count = topic.partitions();
+        let keeps = match route.partitioning {
+            Partitioning::Keep => true,
+            Partitioning::Key => false,
+            Partitioning::Auto => origin.partitions == Some(count),
+        };
+        let chosen = record.partition.or_else(|| keeps.then_some(origin.partition));
+        match chosen {
+            Some(partition) if partition < 0 || partition >= count => {
+                let reason =
+                    format!("partition {partition} of topic {} does not exist: it has {count}", topic.name());
+                Err(self.bad(origin, record, reason))
+            }
+            Some(partition) => Ok(Some(partition)),
+            None => Ok(record.key.map(|key| partition_of_key(key, count))),
+        }
+    }
+
+    fn bad(&self, origin: &Origin, record: &RecordRef<'_>, reason: String) -> SinkError {
+        SinkError::BadRecord {
+            sink: self.sink.name.clone(),
+            reason: format!(
+                "the record at {}-{} offset {}: {reason}",
+                origin.topic, origin.partition, record.offset
+            ),
+        }
+    }
+
+    async fn settle(&mut self, epoch: Epoch) -> Result<Prepared, SinkError> {
+        assert_eq!(epoch, self.epoch, "a barrier ends the open epoch");
+        if !self.is_open {
+            return Ok(Prepared { handle: None, deadline: None, records: 0 });
+        }
+        if let Mode::Lane(lane) = &mut self.mode {
+            lane.flushing(epoch);
+        }
+        let flushed = self.producer.flush().await?;
+        self.is_open = false;
+        let records = flushed.partitions.iter().map(|part| part.count).sum();
+        let Mode::Lane(lane) = &mut self.mode else {
+            return Ok(Prepared { handle: None, deadline: None, records });
+        };
+        let (written, deadline) = written(flushed, self.cx.transaction_timeout);
+        let handle = lane.flushed(epoch, written).map_err(|fault| SinkError::BadRecord {
+            sink: self.sink.name.clone(),
+            reason: format!("epoch {epoch} was acknowledged with offsets that cannot be ({fault:?})"),
+        })?;
+        Ok(Prepared { handle, deadline, records })
+    }
+}
+
+fn millis(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
+}
+
+/// What the lane needs to know of a flushed epoch, and when its transaction ends.
+fn written(flushed: Flushed, timeout: Duration) -> (Option<Written>, Option<Instant>) {
+    let Some((started_ms, started)) = flushed.started else {
+        return (None, None);
+    };
+    let partitions = flushed
+        .partitions
+        .into_iter()
+        .map(|part| HandlePartition {
+            topic: part.topic,
+            topic_id: part.topic_id,
+            partition: part.partition,
+            first_offset: part.first_offset,
+            last_offset: part.last_offset,
+            count: part.count,
+            digest: Some(part.digest),
+        })
+        .collect();
+    let deadline_ms = started_ms.saturating_add(i64::from(millis(timeout)));
+    (Some(Written { started_ms, deadline_ms, partitions }), Some(started + timeout))
+}
+
+impl SinkWriter for KafkaWriter {
+    fn begin(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+    }
+
+    fn write<'a>(&'a mut self, batch: &'a Batch) -> BoxFuture<'a, Result<(), SinkError>> {
+        Box::pin(self.send(batch))
+    }
+
+    fn prepare(&mut self, epoch: Epoch) -> BoxFuture<'_, Result<Prepared, SinkError>> {
+        Box::pin(self.settle(epoch))
+    }
+
+    fn recorded(&mut self, epoch: Epoch, next: Option<Identity>) {
+        if let Mode::Lane(lane) = &mut self.mode {
+            if let Some(next) = next {
+                lane.committing(epoch);
+                lane.ended(epoch, Outcome::Committed { next });
+            }
+            lane.recorded(epoch);
+        }
+    }
+
+    fn wants_barrier(&self) -> bool {
+        let old = self.producer.started().is_some_and(|started| {
+            let age = self.cx.host.now().saturating_duration_since(started);
+            age > self.cx.transaction_timeout / limits::EPOCH_SHARE_OF_TIMEOUT
+        });
+        self.is_open && (old || self.producer.bytes_of_epoch() > limits::EPOCH_BYTES)
+    }
+
+    fn failed(&mut self) -> BoxFuture<'_, SinkError> {
+        Box::pin(async move { SinkError::Produce(self.producer.failed().await) })
+    }
+
+    fn dropped(&self) -> u64 {
+        self.producer.dropped()
+    }
+}

@@ -1,0 +1,147 @@
+//! Where records go.
+//!
+//! A sink promises a [`Guarantee`]. Each shard has a writer of its own. At a barrier the writer *prepares*: every
+//! record of the epoch is acknowledged, and what another process needs to commit it is known. All exactly-once
+//! sinks of a job on one cluster are one [`Sink`], because a lane is one transaction per epoch and cluster.
+
+mod kafka;
+mod lines;
+
+pub use kafka::{KafkaSinks, Partitioning, Route};
+pub use lines::LinesSink;
+
+use crate::{
+    batch::Batch,
+    cluster::Clusters,
+    source::{BoxFuture, SourceTopic},
+};
+use hapax_commit::{Epoch, Handle, Identity, Name, ShardId};
+use hapax_host::{Host, Instant};
+use std::{fmt, time::Duration};
+
+/// What a sink promises about every record that a source handed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Guarantee {
+    /// Nothing: a record that cannot be written is counted and dropped.
+    None,
+    /// Each record at least once: a checkpoint completes only when every record before it is acknowledged.
+    AtLeastOnce,
+    /// Each record once, to `read_committed` readers.
+    #[default]
+    ExactlyOnce,
+}
+
+/// What a writer has to work with.
+#[derive(Clone, Debug)]
+pub struct WriterContext {
+    /// The machine.
+    pub host: Host,
+    /// The clients of this worker.
+    pub clusters: Clusters,
+    /// The job.
+    pub job: Name,
+    /// The shard.
+    pub shard: ShardId,
+    /// For a transactional sink: the identities of the lane's three ids, by index, as clearing them answered.
+    pub identities: Option<[Identity; 3]>,
+    /// How long a transaction may stay open at the broker.
+    pub transaction_timeout: Duration,
+}
+
+/// A prepared epoch of one writer.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The transaction; none where nothing was written, or without transactions.
+    pub handle: Option<Handle>,
+    /// When the broker may abort it.
+    pub deadline: Option<Instant>,
+    /// Records acknowledged in the epoch.
+    pub records: u64,
+}
+
+/// A declared sink.
+pub trait Sink: Send + Sync + fmt::Debug {
+    /// Its name in messages.
+    fn name(&self) -> &str;
+
+    /// What it promises.
+    fn guarantee(&self) -> Guarantee;
+
+    /// The cluster whose transactions it uses; its ids are claimed and cleared before anything is written.
+    fn transactional_cluster(&self) -> Option<&Name>;
+
+    /// The topics that it is known to write, checked before the first record.
+    fn topics<'a>(&'a self, clusters: &'a Clusters) -> BoxFuture<'a, Result<Vec<SourceTopic>, SinkError>>;
+
+    /// A writer for a shard.
+    fn writer<'a>(&'a self, cx: WriterContext) -> BoxFuture<'a, Result<Box<dyn SinkWriter>, SinkError>>;
+}
+
+/// Writes the records of one shard.
+pub trait SinkWriter: Send {
+    /// Opens an epoch. Called first, and after each [`SinkWriter::prepare`].
+    fn begin(&mut self, epoch: Epoch);
+
+    /// Writes a batch; waits for room.
+    fn write<'a>(&'a mut self, batch: &'a Batch) -> BoxFuture<'a, Result<(), SinkError>>;
+
+    /// The gate: returns when every record of the epoch is acknowledged.
+    fn prepare(&mut self, epoch: Epoch) -> BoxFuture<'_, Result<Prepared, SinkError>>;
+
+    /// The outcome of `epoch` is in the chain: its id may be used again, under the identity that ending it
+    /// answered (none where nothing was written).
+    fn recorded(&mut self, epoch: Epoch, next: Option<Identity>);
+
+    /// Would the open epoch soon outgrow its transaction?
+    fn wants_barrier(&self) -> bool;
+
+    /// Waits for a failure that no call has met yet; pending while there is none.
+    fn failed(&mut self) -> BoxFuture<'_, SinkError>;
+
+    /// Records given up under [`Guarantee::None`].
+    fn dropped(&self) -> u64 {
+        0
+    }
+}
+
+/// Why a sink cannot write. A first failure is sticky for the run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// The cluster is not reachable or refuses.
+    #[error(transparent)]
+    Cluster(#[from] hapax_kafka::ClientError),
+    /// Records could not be written.
+    #[error(transparent)]
+    Produce(#[from] hapax_kafka::producer::ProduceError),
+    /// A lane could not get the identity for its next transaction.
+    #[error(transparent)]
+    Init(#[from] hapax_kafka::transaction::InitError),
+    /// A record cannot go where it is sent.
+    #[error("sink {sink}: {reason}")]
+    BadRecord {
+        /// The sink.
+        sink: String,
+        /// Which record, what is wrong, what to do.
+        reason: String,
+    },
+    /// The configuration names what does not exist.
+    #[error("sink {sink}: {reason}")]
+    Configuration {
+        /// The sink.
+        sink: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// Writing lines failed.
+    #[error("sink {sink}: writing {path}")]
+    File {
+        /// The sink.
+        sink: String,
+        /// The file.
+        path: String,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,148 @@
+//! Where records come from.
+//!
+//! A source is a list of *splits* (a partition, a file): ordered parts, each read by one shard from a position. A
+//! source that is *replayable* serves the same records again from an older position; only such a source can
+//! stand behind a guarantee.
+
+mod generator;
+mod kafka;
+mod lines;
+
+pub use generator::GeneratorSource;
+pub use kafka::{End, KafkaSource, Start};
+pub use lines::{BadLine, LinesSource};
+
+use crate::{batch::Batch, cluster::Clusters};
+use hapax_commit::{Name, Position, Positions, SplitId};
+use hapax_host::Host;
+use std::{fmt, future::Future, pin::Pin};
+
+/// A future that a trait object gives back.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What a source has to work with.
+#[derive(Clone, Debug)]
+pub struct SourceContext {
+    /// The machine.
+    pub host: Host,
+    /// The clusters of the pipeline file, connected when first used.
+    pub clusters: Clusters,
+}
+
+/// A topic that a source reads, as the broker describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceTopic {
+    /// The cluster.
+    pub cluster: Name,
+    /// The topic.
+    pub topic: String,
+    /// Its id and number of partitions.
+    pub record: hapax_commit::TopicRecord,
+}
+
+impl SourceTopic {
+    /// A topic of the broker's metadata, or the code that it answered.
+    pub(crate) fn of(cluster: &Name, topic: &hapax_kafka::TopicMetadata) -> Result<Self, hapax_kafka::KafkaCode> {
+        if let Some(code) = topic.error {
+            return Err(code);
+        }
+        let partitions = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+        let record = hapax_commit::TopicRecord { topic_id: topic.id, partitions };
+        Ok(Self { cluster: cluster.clone(), topic: topic.name.to_string(), record })
+    }
+}
+
+/// Records with the position behind them.
+#[derive(Debug)]
+pub struct Chunk {
+    /// The records; may be none where only the position moves (aborted data, compacted gaps).
+    pub batch: Batch,
+    /// The position behind the last of them.
+    pub position: Position,
+    /// How many more the split holds at the moment, where the source knows.
+    pub lag: Option<u64>,
+    /// Records before `position` that the source left out, as its policy for bad ones says.
+    pub skipped: u64,
+}
+
+/// A source of records.
+pub trait Source: Send + Sync + fmt::Debug {
+    /// Its name: prefix of its splits.
+    fn name(&self) -> &str;
+
+    /// Does an older position give the same records again?
+    fn replayable(&self) -> bool;
+
+    /// The topics that it reads.
+    fn topics<'a>(&'a self, cx: &'a SourceContext) -> BoxFuture<'a, Result<Vec<SourceTopic>, SourceError>>;
+
+    /// Its splits with concrete start and, where bounded, end positions: checkpoint 0.
+    fn genesis<'a>(&'a self, cx: &'a SourceContext) -> BoxFuture<'a, Result<Positions, SourceError>>;
+
+    /// Can it still serve these positions (of its own splits)?
+    fn serves<'a>(&'a self, cx: &'a SourceContext, positions: &'a Positions)
+    -> BoxFuture<'a, Result<(), SourceError>>;
+
+    /// Reads some of its splits from the given positions.
+    fn reader<'a>(
+        &'a self,
+        cx: &'a SourceContext,
+        positions: Positions,
+    ) -> BoxFuture<'a, Result<Box<dyn Reader>, SourceError>>;
+}
+
+/// Reads splits.
+pub trait Reader: Send {
+    /// The next records of any of the splits; pending while there is nothing to read, also when every bounded split
+    /// is at its end. Dropping the future loses nothing.
+    fn next(&mut self) -> BoxFuture<'_, Result<Chunk, SourceError>>;
+}
+
+/// Why a source cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The cluster is not reachable or refuses.
+    #[error(transparent)]
+    Cluster(#[from] hapax_kafka::ClientError),
+    /// Fetching failed.
+    #[error(transparent)]
+    Fetch(#[from] hapax_kafka::fetch::FetchError),
+    /// The configuration names what does not exist.
+    #[error("source {source_name}: {reason}")]
+    Configuration {
+        /// The source.
+        source_name: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// A position cannot be served any more.
+    #[error("source {split}: position {position} cannot be served: {reason}", split = .split.0)]
+    Gone {
+        /// The split.
+        split: SplitId,
+        /// The position asked for.
+        position: u64,
+        /// What is there instead, and what to do.
+        reason: String,
+    },
+    /// A record that is not what the source promises.
+    #[error("source {split}, record {offset}: {reason}", split = .split.0)]
+    BadRecord {
+        /// The split.
+        split: SplitId,
+        /// Its offset (for a line of a file, that of its first byte).
+        offset: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Reading a file failed.
+    #[error("reading {path}")]
+    File {
+        /// The file.
+        path: String,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+}
