@@ -14,8 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::judge::{Judge, Numbers};
+use crate::judge::{Bounds, Judge, Numbers};
 use crate::process::{POLL, Supervised, run, tail};
+
+/// How long a reader waits for a record before the run is looked at again.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// A copy from one topic to several, all on one cluster: what crash tests run.
 #[derive(Debug, Clone)]
@@ -164,6 +167,33 @@ impl Run {
                 return Err(self.failure(&format!("{what}: not within {limit:?}")));
             }
             thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Waits until a `read_committed` reader of `topic` that begins at `after` gets a number from `from` on.
+    ///
+    /// # Errors
+    /// The run ended, or the reader got none within `limit`; the text holds the end of the log.
+    pub fn await_committed(
+        &mut self,
+        judge: &Judge,
+        (bootstrap, topic): (&str, &str),
+        after: &[Bounds],
+        from: u64,
+        limit: Duration,
+    ) -> io::Result<()> {
+        let start = Instant::now();
+        while !judge.await_number(bootstrap, topic, after, ("id", from), LOOK)? {
+            if let Some(status) = self.process.try_wait()? {
+                return Err(self
+                    .failure(&format!("ended ({status}) before it committed record {from} or a later one")));
+            }
+            if start.elapsed() > limit {
+                return Err(
+                    self.failure(&format!("has not committed record {from} or a later one within {limit:?}"))
+                );
+            }
         }
         Ok(())
     }

@@ -24,6 +24,8 @@ cargo xtask COMMAND
   kafka provision                fetch Apache Kafka into the cache
   kafka start [--version 4.4.0|3.9.1] [--nodes 1|3] [--transaction-version 0|1|2] [--property NAME=VALUE]...
                                  run brokers until Ctrl-C or the end of standard input; the first line is JSON
+  soak [--kills 100] [--seed N] [--version 4.4.0|3.9.1] [--rate 2000] [--release]
+                                 kill a running job at random moments, audit its output; the last line is JSON
 ";
 
 /// How a command failed.
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command().as_deref() {
         Some("test") => command::test::run(arguments),
         Some("kafka") => command::kafka::run(arguments),
+        Some("soak") => command::soak::run(arguments),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");
             Ok(())
