@@ -353,11 +353,18 @@ impl ChainView {
             None | Some(_) => {}
         }
         if slot.number != self.next_slot() {
-            self.gap = Some(self.next_slot());
-            self.unresolved = None;
-            self.settled = None;
+            self.forget_before_gap();
         }
         Ok(())
+    }
+
+    /// Whatever stands before a gap is settled. It need not even be all that once stood there: the late copy of a
+    /// put can fill a slot again that was pruned since.
+    fn forget_before_gap(&mut self) {
+        self.gap = Some(self.next_slot());
+        self.unresolved = None;
+        self.settled = None;
+        self.newest_handles.clear();
     }
 
     fn apply_claim(&mut self, slot: &Slot, claim: &Claim) {

@@ -192,9 +192,9 @@ pub fn choose(judgement: &Judgement, allowed: &[Strategy], facts: &RewindFacts) 
                 Plan::Wait
             }
         }
-        Judgement::ResumeAll { open } => forward(open, allowed, "the open lanes need `resume`"),
-        Judgement::Mixed { open } => forward(open, allowed, "some lane is committed"),
-        Judgement::Stuck { open } => forward(open, allowed, "a lane may be committed"),
+        Judgement::ResumeAll { open } => forward(open, allowed, facts, "the open lanes need `resume`"),
+        Judgement::Mixed { open } => forward(open, allowed, facts, "some lane is committed"),
+        Judgement::Stuck { open } => forward(open, allowed, facts, "a lane may be committed"),
         Judgement::RewindAll { open } => match &facts.sources {
             _ if !allowed.contains(&Strategy::Rewind) => {
                 Plan::Stop(passed_over(allowed, PassReason::NotAllowed))
@@ -211,11 +211,17 @@ pub fn choose(judgement: &Judgement, allowed: &[Strategy], facts: &RewindFacts) 
 }
 
 /// Commits what is open; the rest needs strategies that this release does not have.
-fn forward(open: &[Handle], allowed: &[Strategy], no_rewind: &'static str) -> Plan {
+fn forward(open: &[Handle], allowed: &[Strategy], facts: &RewindFacts, no_rewind: &'static str) -> Plan {
     if !open.is_empty() && allowed.contains(&Strategy::Resume) {
         return Plan::Resume(open.to_vec());
     }
-    Plan::Stop(passed_over(allowed, PassReason::DoesNotFit(no_rewind)))
+    Plan::Stop(passed_over(
+        allowed,
+        match &facts.sources {
+            Some(Err(why)) => PassReason::SourceGone(why.clone()),
+            Some(Ok(())) | None => PassReason::DoesNotFit(no_rewind),
+        },
+    ))
 }
 
 fn passed_over(allowed: &[Strategy], rewind: PassReason) -> Vec<PassedOver> {

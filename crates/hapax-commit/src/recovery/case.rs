@@ -8,7 +8,7 @@ use crate::{
     handle::Handle,
     limits::{LOOKS_BEFORE_INCIDENT, REFUSALS_BEFORE_INCIDENT},
 };
-use alloc::format;
+use alloc::{boxed::Box, format};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Case {
@@ -39,7 +39,7 @@ enum Stage {
 pub(super) enum Next {
     /// The lane's fate stands, for now.
     Settle,
-    Do(Effect),
+    Do(Box<Effect>),
     BrokersAhead,
 }
 
@@ -93,16 +93,16 @@ impl Case {
         self.fate = judge_lane(&self.handle, look);
         match &self.fate {
             LaneFate::BrokersAhead(_) => return Next::BrokersAhead,
-            LaneFate::Undetermined(_) if !markers => return Next::Do(self.look(true)),
+            LaneFate::Undetermined(_) if !markers => return Next::Do(Box::new(self.look(true))),
             LaneFate::InFlight(_) | LaneFate::Unanswered(_) | LaneFate::Undetermined(_) => {
-                return Next::Do(self.look_again(markers));
+                return Next::Do(Box::new(self.look_again(markers)));
             }
             LaneFate::Unknown(why) | LaneFate::Contradiction(why)
                 if self.oddities < LOOKS_BEFORE_INCIDENT =>
             {
                 self.fate = LaneFate::InFlight(why.clone());
                 self.oddities += 1;
-                return Next::Do(self.look_again(true));
+                return Next::Do(Box::new(self.look_again(true)));
             }
             LaneFate::Open if self.refusals >= REFUSALS_BEFORE_INCIDENT => {
                 let why =
@@ -113,7 +113,6 @@ impl Case {
             LaneFate::Unknown(_) | LaneFate::Contradiction(_) | LaneFate::Open | LaneFate::Committed => {}
         }
         self.stage = Stage::Seen;
-        self.attempt = 0;
         Next::Settle
     }
 
@@ -127,7 +126,7 @@ impl Case {
             EndTxnAnswer::Committed if commit => {
                 self.stage = Stage::ReadingBack;
                 self.attempt = 0;
-                return Next::Do(self.ask_back());
+                return Next::Do(Box::new(self.ask_back()));
             }
             EndTxnAnswer::Committed | EndTxnAnswer::Aborted => self.attempt = 0,
             EndTxnAnswer::NotThisState | EndTxnAnswer::Superseded | EndTxnAnswer::Forgotten => {
@@ -138,7 +137,7 @@ impl Case {
             }
         }
         self.fate = LaneFate::InFlight(format!("EndTxn was answered {answer:?}"));
-        Next::Do(self.look(!commit))
+        Next::Do(Box::new(self.look(!commit)))
     }
 
     /// A partition that can never be read does not take the coordinator's answer back; a control batch that says
@@ -149,7 +148,7 @@ impl Case {
             LaneFate::Committed | LaneFate::Unknown(_) => LaneFate::Committed,
             LaneFate::InFlight(_) | LaneFate::Undetermined(_) | LaneFate::Unanswered(_) | LaneFate::Open => {
                 self.attempt = self.attempt.saturating_add(1);
-                return Next::Do(self.ask_back());
+                return Next::Do(Box::new(self.ask_back()));
             }
             LaneFate::Aborted => {
                 LaneFate::Contradiction("the coordinator answered committed, the data says aborted".into())

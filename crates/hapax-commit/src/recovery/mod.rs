@@ -62,6 +62,8 @@ pub enum Input {
         /// The identity to write with.
         identity: Identity,
     },
+    /// Answer to [`Effect::CheckClaim`]: the newest claim is still this run's.
+    ClaimHolds,
     /// The chain has a newer claim than this run's.
     ChainMoved,
     /// Answer to [`Effect::Look`].
@@ -143,6 +145,9 @@ pub enum Effect {
         /// Where reading would go on after a rewind.
         positions: Positions,
     },
+    /// Is the newest claim still this run's? Asked before a person is called, because a newer run changes what an
+    /// older one sees at the brokers. [`Input::ClaimHolds`] or [`Input::ChainMoved`].
+    CheckClaim,
     /// Offer a slot.
     PutSlot {
         /// Where.
@@ -199,6 +204,7 @@ pub struct Recovery {
     resumed: bool,
     putting: Option<Resolution>,
     resolved: Option<(Epoch, Resolution)>,
+    stopping: Option<Incident>,
     ended: bool,
     effects: VecDeque<Effect>,
 }
@@ -229,6 +235,7 @@ impl Recovery {
             resumed: false,
             putting: None,
             resolved: None,
+            stopping: None,
             ended: false,
             effects: VecDeque::new(),
         };
@@ -246,34 +253,15 @@ impl Recovery {
         if self.ended {
             return;
         }
-        match input {
-            Input::Tick => {}
-            Input::Surveyed { at, described } => self.surveyed(&at, &described),
-            Input::Cleared { at, identity } => self.cleared(at, identity),
-            Input::ChainMoved | Input::SlotTaken { .. } => self.end(Effect::Fenced),
-            Input::Looked { at, look } => {
-                let next = self.case(&at).looked(&look);
-                self.follow(next);
+        match (input, self.stopping.take()) {
+            (Input::ChainMoved | Input::SlotTaken { .. }, _) => self.end(Effect::Fenced),
+            (Input::ClaimHolds, Some(incident)) => self.end(Effect::Stop(incident)),
+            (_, Some(incident)) => self.stopping = Some(incident),
+            (input, None) => {
+                self.take(input);
+                self.go_on(wall_ms);
             }
-            Input::EndTxnAnswered { at, answer } => {
-                self.resumed |= answer == EndTxnAnswer::Committed;
-                let next = self.case(&at).end_answered(&answer);
-                self.follow(next);
-            }
-            Input::ReadBack { at, partitions } => {
-                let next = self.case(&at).read_back(&partitions);
-                self.follow(next);
-            }
-            Input::SourcesProbed(sources) => {
-                self.probing = false;
-                self.facts.sources = Some(sources);
-            }
-            Input::SlotStored { number } => self.stored(number),
         }
-        if !self.ended {
-            self.decide(wall_ms);
-        }
-        self.finish_if_done();
     }
 
     /// The next thing to do.
@@ -295,6 +283,7 @@ impl Recovery {
             | Effect::EndTxn { .. }
             | Effect::ReadBack { .. }
             | Effect::ProbeSources { .. }
+            | Effect::CheckClaim
             | Effect::PutSlot { .. }
             | Effect::Done(_)
             | Effect::Fenced
@@ -311,6 +300,39 @@ impl Recovery {
         let void = self.putting != Some(Resolution::Rewound) || confirmed();
         holds(void, "an epoch is given up only when every lane was seen aborted after its end")?;
         holds(!self.ended || self.effects.len() <= 1, "nothing is done after the end")
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Surveyed { at, described } => self.surveyed(&at, &described),
+            Input::Cleared { at, identity } => self.cleared(at, identity),
+            Input::Looked { at, look } => {
+                let next = self.case(&at).looked(&look);
+                self.follow(next);
+            }
+            Input::EndTxnAnswered { at, answer } => {
+                self.resumed |= answer == EndTxnAnswer::Committed;
+                let next = self.case(&at).end_answered(&answer);
+                self.follow(next);
+            }
+            Input::ReadBack { at, partitions } => {
+                let next = self.case(&at).read_back(&partitions);
+                self.follow(next);
+            }
+            Input::SourcesProbed(sources) => {
+                self.probing = false;
+                self.facts.sources = Some(sources);
+            }
+            Input::SlotStored { number } => self.stored(number),
+            Input::Tick | Input::ClaimHolds | Input::ChainMoved | Input::SlotTaken { .. } => {}
+        }
+    }
+
+    fn go_on(&mut self, wall_ms: i64) {
+        if !self.ended && self.stopping.is_none() {
+            self.decide(wall_ms);
+            self.finish_if_done();
+        }
     }
 
     fn surveyed(&mut self, at: &IdAt, described: &Described) {
@@ -379,7 +401,7 @@ impl Recovery {
     fn follow(&mut self, next: Next) {
         match next {
             Next::Settle => {}
-            Next::Do(effect) => self.effects.push_back(effect),
+            Next::Do(effect) => self.effects.push_back(*effect),
             Next::BrokersAhead => {
                 let lanes = self.reports();
                 self.stop(IncidentKind::BrokersAhead, lanes, Vec::new());
@@ -477,7 +499,9 @@ impl Recovery {
         lanes: Vec<LaneReport>,
         passed_over: Vec<crate::decision::PassedOver>,
     ) {
-        self.end(Effect::Stop(Incident { kind, lanes, passed_over }));
+        self.effects.clear();
+        self.effects.push_back(Effect::CheckClaim);
+        self.stopping = Some(Incident { kind, lanes, passed_over });
     }
 
     /// What was asked for and not sent yet is not sent any more.

@@ -1,0 +1,6 @@
+//! Tests of the commit machines through their public interface.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+mod broker;
+mod exploration;
