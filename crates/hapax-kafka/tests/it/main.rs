@@ -1,0 +1,9 @@
+//! The client against real Apache Kafka: 4.4.0 (transactions V2) and 3.9.1 (V1), on shared brokers except where a
+//! test hurts one. The judge (librdkafka, Apache Kafka's own tools) shares no code with what is tested.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+mod client;
+mod ending;
+mod other_process;
+mod support;
