@@ -14,6 +14,7 @@ pub mod client;
 pub mod config;
 pub mod connection;
 pub mod error;
+pub mod fetch;
 pub mod limits;
 pub mod metadata;
 pub mod partition;

@@ -44,3 +44,18 @@ pub const MAX_TOPICS_PER_LOOKUP: usize = 1000;
 
 /// Longest wait after `CONCURRENT_TRANSACTIONS`.
 pub const CONCURRENT_TRANSACTIONS_BACKOFF_MAX: Duration = Duration::from_millis(100);
+
+/// Answers of one leader that the fetcher holds: the one that is being read, and one ahead of it.
+pub const FETCH_ANSWERS_PER_LEADER: usize = 2;
+
+/// Bytes of fetched answers that are not read yet, over all leaders: some answers of the largest size, so that many
+/// leaders share what a few would take anyway.
+pub const FETCH_BUFFER_BYTES: usize = 64 << 20;
+
+/// How long brokers must say that a topic or partition is not there, or is another one, until it is believed: a
+/// broker says so too while it has not heard of a new topic, which takes it well under a second.
+pub const GONE_TOPIC_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a partition that cannot be fetched is nobody's concern; then the log says so, again after
+/// [`STILL_WAITING_REPORT`].
+pub const FETCH_TROUBLE_REPORT: Duration = Duration::from_secs(10);

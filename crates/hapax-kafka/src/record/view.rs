@@ -80,6 +80,12 @@ impl Records {
         self.views.is_empty()
     }
 
+    /// Drops the records before an offset.
+    pub fn drop_before(&mut self, offset: i64) {
+        let kept = self.views.partition_point(|view| view.offset < offset);
+        self.views.drain(..kept);
+    }
+
     /// The record's key, or null.
     pub fn key(&self, view: &RecordView) -> Option<&[u8]> {
         view.key.as_ref().map(|range| self.part(range))
