@@ -188,7 +188,7 @@ impl Search<'_> {
             Err(Missing::Partition(reason)) => {
                 let now = self.client.host().now();
                 let since = *self.missing_since.get_or_insert(now);
-                if now.saturating_duration_since(since) >= limits::UNKNOWN_TOPIC_PATIENCE {
+                if now.saturating_duration_since(since) >= limits::GONE_TOPIC_PATIENCE {
                     return Ok(Err(reason));
                 }
                 KafkaCode::UNKNOWN_TOPIC_OR_PARTITION
