@@ -1,8 +1,9 @@
 //! `cargo xtask test`: the test command.
 //!
-//! Stages, each of which is timed: what the machine needs; formatting, lints and the build of every test; Kafka
-//! and the judge; the tests that need no broker; the integration tests. Lints end the run when they fail; the
-//! tests all run, so that one failure does not hide another, and a failure of any is the command's.
+//! First what the machine needs. Then the stages, each of which is timed: formatting, lints and the build of
+//! every test; Kafka and the judge; the tests that need no broker; the integration tests. Lints end the run when
+//! they fail; the tests all run, so that one failure does not hide another, and a failure of any is the
+//! command's.
 //!
 //! Every call of cargo names the whole workspace: another choice of packages would unify features in another
 //! way and build the dependencies once more.
@@ -25,6 +26,7 @@ use crate::need::{self, Need};
 pub(crate) fn run(mut arguments: Arguments) -> Result<(), Failure> {
     let lint = !arguments.switch("--no-lint");
     let filters = arguments.rest()?;
+    need::provide(&[Need::Java, Need::Maven, Need::Python, Need::Compiler, Need::Git])?;
     let mut times = Times::default();
     let outcome = stages(lint, &filters, &mut times);
     times.print();
@@ -32,9 +34,6 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Failure> {
 }
 
 fn stages(lint: bool, filters: &[String], times: &mut Times) -> Result<(), Failure> {
-    times.take(Part::Preparation, || {
-        need::provide(&[Need::Java, Need::Maven, Need::Python, Need::Compiler, Need::Git])
-    })?;
     times.take(Part::Build, || build(lint))?;
     let shared = times.take(Part::Preparation, Environment::provide)?;
     let mut failed = Vec::new();
@@ -135,7 +134,7 @@ impl Part {
 
     fn name(self) -> &'static str {
         match self {
-            Part::Preparation => "machine, Kafka and judge",
+            Part::Preparation => "Kafka and judge",
             Part::Build => "build and lints",
             Part::Kafka => "real Kafka",
             Part::Rest => "the rest",
