@@ -3,4 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod broker;
+mod chain;
+mod cohort;
+mod crash;
+mod evidence;
 mod exploration;
+mod fixture;
+mod lane;
+mod recovery;
