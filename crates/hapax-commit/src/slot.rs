@@ -38,7 +38,9 @@ pub enum SlotBody {
     Amend {
         /// The decided epoch.
         epoch: Epoch,
-        /// The handles that replace those of the same lanes.
+        /// The handles that replace those of the same lanes. Each carries the fresh epoch number that it was written
+        /// under, above every number used before, so that its id is again a function of its number and holds no
+        /// evidence about the handle that it replaces.
         handles: Vec<Handle>,
     },
     /// The decided epoch is given up: every lane was seen aborted, its input is read again.

@@ -6,6 +6,7 @@ mod broker;
 mod chain;
 mod cohort;
 mod crash;
+mod durable;
 mod evidence;
 mod exploration;
 mod fixture;
