@@ -16,6 +16,9 @@ const POM: &str = include_str!("../../kafka/pom.xml");
 const LOG4J2: &str = include_str!("../../kafka/log4j2.properties");
 const RELOAD4J: &str = include_str!("../../kafka/reload4j.properties");
 
+/// A registry that drops one of a hundred downloads must not cost a test run.
+const DOWNLOAD_TRIES: u32 = 3;
+
 /// Start-up counts more than throughput in tests that start many brokers, and memory is shared by many.
 const JVM: [&str; 6] = [
     "-Xmx512m",
@@ -93,17 +96,29 @@ fn fetch(version: Version, directory: &Path) -> io::Result<()> {
     fs::write(&pom, POM)?;
     fs::write(directory.join("log4j2.properties"), LOG4J2)?;
     fs::write(directory.join("reload4j.properties"), RELOAD4J)?;
+    let mut tries = 1;
+    loop {
+        match copy_jars(version, &pom, directory) {
+            Err(_) if tries < DOWNLOAD_TRIES => tries += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// `--update-snapshots` because Maven remembers a download that failed and would not try again for a day.
+fn copy_jars(version: Version, pom: &Path, directory: &Path) -> io::Result<()> {
     let [group, artifact, binding] = binding(version);
     process::run(
         Command::new("mvn")
-            .args(["--batch-mode", "--quiet", "--file"])
-            .arg(&pom)
+            .args(["--batch-mode", "--no-transfer-progress", "--update-snapshots", "-Dstyle.color=never"])
+            .arg("--file")
+            .arg(pom)
             .arg(format!("-Dkafka.version={version}"))
             .arg(format!("-Dbinding.group={group}"))
             .arg(format!("-Dbinding.artifact={artifact}"))
             .arg(format!("-Dbinding.version={binding}"))
             .arg(format!("-DoutputDirectory={}", directory.join("jars").display()))
             .args(["-DincludeScope=runtime", "dependency:copy-dependencies"]),
-    )?;
-    Ok(())
+    )
+    .map(drop)
 }
