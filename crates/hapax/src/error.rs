@@ -86,6 +86,8 @@ fn incident_note(path: Option<&PathBuf>) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
+    /// The command line is not legal.
+    Usage,
     /// The pipeline file cannot be read or parsed.
     Pipeline,
     /// A setting contradicts another one.
@@ -140,6 +142,7 @@ impl Code {
     /// The code as printed.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Usage => "E0200",
             Self::Pipeline => "E0201",
             Self::Contradiction => "E0202",
             Self::UnknownTopic => "E0203",
@@ -193,7 +196,10 @@ impl JobError {
             Self::Kafka { code, .. } => *code != Code::Refused,
             Self::Store { source, .. } => source.is_retriable(),
             Self::Run { .. } => true,
-            Self::Configuration { .. } | Self::NeedsPerson { .. } | Self::Superseded { .. } | Self::Bug { .. } => false,
+            Self::Configuration { .. }
+            | Self::NeedsPerson { .. }
+            | Self::Superseded { .. }
+            | Self::Bug { .. } => false,
         }
     }
 
@@ -206,7 +212,9 @@ impl JobError {
     /// An error of the store, attempted as said.
     pub(crate) fn store(attempted: impl Into<String>, source: StoreError) -> Self {
         let code = match source {
-            StoreError::Damaged { .. } | StoreError::Newer { .. } | StoreError::Misplaced { .. } => Code::StoreDamaged,
+            StoreError::Damaged { .. } | StoreError::Newer { .. } | StoreError::Misplaced { .. } => {
+                Code::StoreDamaged
+            }
             _ => Code::Store,
         };
         Self::Store { code, attempted: attempted.into(), source }
@@ -245,7 +253,8 @@ pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 
 impl From<OperatorError> for JobError {
     fn from(error: OperatorError) -> Self {
-        let message = format!("{error}; mend the record's producer or the operator, or set on_error = \"skip\"");
+        let message =
+            format!("{error}; mend the record's producer or the operator, or set on_error = \"skip\"");
         Self::NeedsPerson { code: Code::BadRecord, message, incident: None }
     }
 }
@@ -261,7 +270,9 @@ impl From<SourceError> for JobError {
             SourceError::Fetch(_) | SourceError::File { .. } => Self::Run { code: Code::Read, message },
             SourceError::Configuration { .. } => Self::Configuration { code: Code::UnknownTopic, message },
             SourceError::Gone { .. } => Self::NeedsPerson { code: Code::SourceGone, message, incident: None },
-            SourceError::BadRecord { .. } => Self::NeedsPerson { code: Code::BadRecord, message, incident: None },
+            SourceError::BadRecord { .. } => {
+                Self::NeedsPerson { code: Code::BadRecord, message, incident: None }
+            }
         }
     }
 }
@@ -276,7 +287,9 @@ impl From<SinkError> for JobError {
             }
             SinkError::Produce(_) | SinkError::File { .. } => Self::Run { code: Code::Write, message },
             SinkError::Init(_) => Self::Run { code: Code::Disturbed, message },
-            SinkError::BadRecord { .. } => Self::NeedsPerson { code: Code::BadRecord, message, incident: None },
+            SinkError::BadRecord { .. } => {
+                Self::NeedsPerson { code: Code::BadRecord, message, incident: None }
+            }
             SinkError::Configuration { .. } => Self::Configuration { code: Code::UnknownTopic, message },
         }
     }

@@ -25,7 +25,15 @@ fn batch(values: &[Option<&str>]) -> Batch {
     for (offset, value) in (7..).zip(values) {
         let value = value.map(str::as_bytes);
         let headers = Headers::default();
-        builder.push(RecordRef { key: None, value, headers, timestamp: 0, offset, topic: None, partition: None });
+        builder.push(RecordRef {
+            key: None,
+            value,
+            headers,
+            timestamp: 0,
+            offset,
+            topic: None,
+            partition: None,
+        });
     }
     builder.build()
 }

@@ -8,7 +8,7 @@ mod kafka;
 mod lines;
 
 pub use kafka::{KafkaSinks, Partitioning, Route};
-pub use lines::LinesSink;
+pub use lines::{LinesSink, LinesTarget};
 
 use crate::{
     batch::Batch,

@@ -89,7 +89,9 @@ impl Template {
                 Piece::Text(text) => out.write_all(text.as_bytes()),
                 Piece::Field(Field::Id) => write!(out, "{}", order.id),
                 Piece::Field(Field::Customer) => write!(out, "{}", order.customer()),
-                Piece::Field(Field::Amount) => write!(out, "{}.{:02}", order.cents() / 100, order.cents() % 100),
+                Piece::Field(Field::Amount) => {
+                    write!(out, "{}.{:02}", order.cents() / 100, order.cents() % 100)
+                }
                 Piece::Field(Field::Currency) => write!(out, "{}", order.currency()),
                 Piece::Field(Field::Ts) => write!(out, "{}", order.ts()),
                 Piece::Field(Field::Split) => write!(out, "{}", order.split),
@@ -221,7 +223,11 @@ impl Source for GeneratorSource {
         Box::pin(async { Ok(self.positions()) })
     }
 
-    fn serves<'a>(&'a self, _: &'a SourceContext, _: &'a Positions) -> BoxFuture<'a, Result<(), SourceError>> {
+    fn serves<'a>(
+        &'a self,
+        _: &'a SourceContext,
+        _: &'a Positions,
+    ) -> BoxFuture<'a, Result<(), SourceError>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -294,7 +300,9 @@ impl GeneratorReader {
         let mut batch = Batch::builder(part.origin.clone());
         let mut value = Vec::new();
         for number in first..end {
-            let id = number.wrapping_mul(u64::from(self.source.split_count())).wrapping_add(u64::from(part.number));
+            let id = number
+                .wrapping_mul(u64::from(self.source.split_count()))
+                .wrapping_add(u64::from(part.number));
             let order = Order::new(self.source.seed, id, part.number);
             value.clear();
             self.source.value.write(&mut value, &order);

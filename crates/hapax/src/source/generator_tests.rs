@@ -113,5 +113,8 @@ fn templates_name_what_they_know() {
     assert_eq!(text("no names"), "no names");
     assert_eq!(text("$id-$split, $$id, 5$"), "42-3, $id, 5$");
     let error = Template::parse("{$name}").unwrap_err();
-    assert_eq!(error, "there is no $name: a template knows $id, $customer, $amount, $currency, $ts, $split, and $$ for a $");
+    assert_eq!(
+        error,
+        "there is no $name: a template knows $id, $customer, $amount, $currency, $ts, $split, and $$ for a $"
+    );
 }

@@ -173,7 +173,8 @@ impl KafkaSource {
             topics.iter().map(|topic| (topic.topic.as_str(), topic.record.topic_id)).collect();
         for (split, position) in positions {
             let Some((topic, partition)) = self.place(split) else { continue };
-            let gone = |reason: String| SourceError::Gone { split: split.clone(), position: position.next, reason };
+            let gone =
+                |reason: String| SourceError::Gone { split: split.clone(), position: position.next, reason };
             let key = (topic.to_owned(), partition);
             match (position.topic_id, ids.get(topic)) {
                 (Some(known), Some(found)) if known != *found => {

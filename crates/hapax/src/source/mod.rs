@@ -8,9 +8,9 @@ mod generator;
 mod kafka;
 mod lines;
 
-pub use generator::GeneratorSource;
+pub use generator::{GeneratorSource, ORDER, Template};
 pub use kafka::{End, KafkaSource, Start};
-pub use lines::{BadLine, LinesSource};
+pub use lines::{BadLine, LineFormat, LinesSource, STANDARD_INPUT};
 
 use crate::{batch::Batch, cluster::Clusters};
 use hapax_commit::{Name, Position, Positions, SplitId};
@@ -42,7 +42,10 @@ pub struct SourceTopic {
 
 impl SourceTopic {
     /// A topic of the broker's metadata, or the code that it answered.
-    pub(crate) fn of(cluster: &Name, topic: &hapax_kafka::TopicMetadata) -> Result<Self, hapax_kafka::KafkaCode> {
+    pub(crate) fn of(
+        cluster: &Name,
+        topic: &hapax_kafka::TopicMetadata,
+    ) -> Result<Self, hapax_kafka::KafkaCode> {
         if let Some(code) = topic.error {
             return Err(code);
         }
@@ -80,8 +83,11 @@ pub trait Source: Send + Sync + fmt::Debug {
     fn genesis<'a>(&'a self, cx: &'a SourceContext) -> BoxFuture<'a, Result<Positions, SourceError>>;
 
     /// Can it still serve these positions (of its own splits)?
-    fn serves<'a>(&'a self, cx: &'a SourceContext, positions: &'a Positions)
-    -> BoxFuture<'a, Result<(), SourceError>>;
+    fn serves<'a>(
+        &'a self,
+        cx: &'a SourceContext,
+        positions: &'a Positions,
+    ) -> BoxFuture<'a, Result<(), SourceError>>;
 
     /// Reads some of its splits from the given positions.
     fn reader<'a>(

@@ -39,7 +39,8 @@ fn depth(text: &[u8]) -> usize {
 /// Appends a value as compact JSON text; nothing is appended on an error.
 pub(super) fn write(value: &Val, out: &mut Vec<u8>) -> Result<(), String> {
     check(value, 0)?;
-    write::write(out, &write::Pp::default(), 0, value).map_err(|error| format!("the output cannot be written: {error}"))
+    write::write(out, &write::Pp::default(), 0, value)
+        .map_err(|error| format!("the output cannot be written: {error}"))
 }
 
 /// Is the value one that JSON has a text for?
@@ -110,7 +111,19 @@ mod tests {
 
     #[test]
     fn what_the_engine_reads_beyond_json_is_refused() {
-        for text in ["NaN", "Infinity", "+1", "b\"x\"", "{1:2}", "# comment\n1", "1 2", "", "{\"a\":1,}", "01", "\"\u{0}\""] {
+        for text in [
+            "NaN",
+            "Infinity",
+            "+1",
+            "b\"x\"",
+            "{1:2}",
+            "# comment\n1",
+            "1 2",
+            "",
+            "{\"a\":1,}",
+            "01",
+            "\"\u{0}\"",
+        ] {
             assert!(read(text.as_bytes()).unwrap_err().starts_with("the value is not JSON"), "{text}");
         }
         assert!(read(b"\"\xff\"").unwrap_err().contains("utf-8"));

@@ -57,7 +57,7 @@ pub struct JqError {
     pub reason: String,
 }
 
-/// One jq program over one record, for those who want a value of it and no new record.
+/// One jq program over one record, for those who want values of it and no new records.
 #[derive(Debug)]
 pub struct JqProgram(Program);
 
@@ -70,16 +70,23 @@ impl JqProgram {
         compile(field, text).map(Self)
     }
 
-    /// The program's one output on the record, as compact JSON text.
+    /// The program's outputs on the record, each as compact JSON text. A tombstone is `null`.
     ///
     /// # Errors
-    /// The value is not JSON, the program fails, or yields none or several outputs.
-    pub fn value(&self, origin: &Origin, record: RecordRef<'_>) -> Result<Vec<u8>, String> {
-        let input = json::read(record.value.ok_or("the value is null (a tombstone), not JSON")?)?;
+    /// The value is not JSON, or the program fails.
+    pub fn values(&self, origin: &Origin, record: RecordRef<'_>) -> Result<Vec<Vec<u8>>, String> {
+        let input = record.value.map_or(Ok(Val::Null), json::read)?;
         let variables = Variables::of(origin, record, self.0.uses());
-        let mut text = Vec::new();
-        json::write(&self.0.one(&variables, input)?, &mut text)?;
-        Ok(text)
+        let mut values = Vec::new();
+        for output in self.0.run(&variables, input) {
+            let mut text = Vec::new();
+            json::write(&output?, &mut text)?;
+            values.push(text);
+            if values.len() > limits::OPERATOR_OUTPUTS {
+                return Err(format!("the program yields more than {} values", limits::OPERATOR_OUTPUTS));
+            }
+        }
+        Ok(values)
     }
 }
 
@@ -115,7 +122,8 @@ impl Jq {
     pub fn factory(
         settings: &JqSettings,
     ) -> Result<impl Fn() -> Box<dyn Operator> + Send + Sync + 'static + use<>, JqError> {
-        let some = |field, text: &Option<String>| text.as_deref().map(|text| compile(field, text)).transpose();
+        let some =
+            |field, text: &Option<String>| text.as_deref().map(|text| compile(field, text)).transpose();
         let mut programs = Programs {
             name: settings.name.clone(),
             on_error: settings.on_error,
@@ -128,7 +136,9 @@ impl Jq {
         };
         programs.uses = programs.all().fold(program::Uses::default(), |uses, program| uses | program.uses());
         let programs = Arc::new(programs);
-        Ok(move || Box::new(Self { programs: programs.clone(), outputs: Outputs::default() }) as Box<dyn Operator>)
+        Ok(move || {
+            Box::new(Self { programs: programs.clone(), outputs: Outputs::default() }) as Box<dyn Operator>
+        })
     }
 }
 
@@ -197,7 +207,9 @@ impl Programs {
         };
         for output in filter.run(&variables, input) {
             self.output(&variables, &output?, None, outputs)?;
-            if outputs.records.len() > limits::OPERATOR_OUTPUTS || outputs.bytes.len() > limits::OPERATOR_OUTPUT_BYTES {
+            if outputs.records.len() > limits::OPERATOR_OUTPUTS
+                || outputs.bytes.len() > limits::OPERATOR_OUTPUT_BYTES
+            {
                 return Err(format!(
                     "the program yields more than {} records or {} bytes for this one; bound it with limit(n; ...)",
                     limits::OPERATOR_OUTPUTS,
@@ -224,7 +236,8 @@ impl Programs {
         };
         let key = evaluate(&self.key, "key")?;
         let topic = evaluate(&self.topic, "topic")?.map(topic_of).transpose()?;
-        let partition = evaluate(&self.partition, "partition")?.map(|value| partition_of(&value)).transpose()?;
+        let partition =
+            evaluate(&self.partition, "partition")?.map(|value| partition_of(&value)).transpose()?;
         let headers = evaluate(&self.headers, "headers")?;
         let start = outputs.bytes.len();
         match untouched {
@@ -246,7 +259,10 @@ fn topic_of(value: Val) -> Result<Option<String>, String> {
             Ok(name) => Ok(Some(name.to_owned())),
             Err(_) => Err("topic: the program's output is not UTF-8".to_owned()),
         },
-        other => Err(format!("topic: the program must yield a topic's name or null, not {}", json::excerpt(&other))),
+        other => Err(format!(
+            "topic: the program must yield a topic's name or null, not {}",
+            json::excerpt(&other)
+        )),
     }
 }
 
@@ -257,7 +273,10 @@ fn partition_of(value: &Val) -> Result<Option<i32>, String> {
         _ => None,
     };
     number.map(Some).ok_or_else(|| {
-        format!("partition: the program must yield a whole number from 0, or null, not {}", json::excerpt(value))
+        format!(
+            "partition: the program must yield a whole number from 0, or null, not {}",
+            json::excerpt(value)
+        )
     })
 }
 
@@ -315,10 +334,10 @@ impl Outputs {
                 key: output.key.as_ref().map_or(input.key, |key| key.as_ref().map(bytes)),
                 topic: output.topic.as_ref().map_or(input.topic, Option::as_deref),
                 partition: output.partition.unwrap_or(input.partition),
-                headers: output.headers.as_ref().map_or(input.headers, |(range, count)| Headers {
-                    encoded: bytes(range),
-                    count: *count,
-                }),
+                headers: output
+                    .headers
+                    .as_ref()
+                    .map_or(input.headers, |(range, count)| Headers { encoded: bytes(range), count: *count }),
                 ..input
             });
         }

@@ -134,7 +134,9 @@ impl Program {
     /// The only output on a value.
     pub(super) fn one(&self, variables: &Variables, input: Val) -> Result<Val, String> {
         let mut outputs = self.run(variables, input);
-        let first = outputs.next().unwrap_or_else(|| Err("the program must yield one value, and yields none".into()))?;
+        let first = outputs
+            .next()
+            .unwrap_or_else(|| Err("the program must yield one value, and yields none".into()))?;
         match outputs.next() {
             None => Ok(first),
             Some(Ok(_)) => Err("the program must yield one value, and yields several".to_owned()),
@@ -150,7 +152,9 @@ fn load_reason(errors: &load::Errors<&str, ()>) -> String {
     };
     let reason = |error: &load::Error<&str>| match error {
         load::Error::Io(modules) => modules.first().map(|(path, _)| {
-            format!("cannot load the module {path:?}: programs stand alone; put its definitions into the program")
+            format!(
+                "cannot load the module {path:?}: programs stand alone; put its definitions into the program"
+            )
         }),
         load::Error::Lex(all) => all.first().map(|(what, found)| expected(what.as_str(), found)),
         load::Error::Parse(all) => all.first().map(|(what, found)| expected(what.as_str(), found)),
@@ -163,7 +167,9 @@ fn compile_reason(errors: &jaq_core::compile::Errors<&str, ()>) -> String {
         return "not a jq program".to_owned();
     };
     if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| refused == name) {
-        return format!("{name} is not available: {reason}; a program must give the same records when it runs again");
+        return format!(
+            "{name} is not available: {reason}; a program must give the same records when it runs again"
+        );
     }
     match undefined {
         Undefined::Filter(arity) => format!("there is no filter {name}/{arity}"),

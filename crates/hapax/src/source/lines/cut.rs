@@ -62,7 +62,8 @@ pub(super) fn cut(
         }
     }
     if taken == 0 && bytes.len() >= limits::LINE_BYTES {
-        let reason = format!("no line break within {} bytes: this is not a file of lines", limits::LINE_BYTES);
+        let reason =
+            format!("no line break within {} bytes: this is not a file of lines", limits::LINE_BYTES);
         return Err(SourceError::BadRecord { split: origin.split.clone(), offset, reason });
     }
     Ok(Lines { batch: batch.build(), taken, skipped })

@@ -35,13 +35,20 @@ fn failed(path: &Path, source: io::Error) -> SourceError {
 }
 
 /// Is the file at the path still the one of the position, with everything before it and up to its end?
-pub(super) fn check(host: &Host, path: &Path, split: &SplitId, position: &Position) -> Result<(), SourceError> {
+pub(super) fn check(
+    host: &Host,
+    path: &Path,
+    split: &SplitId,
+    position: &Position,
+) -> Result<(), SourceError> {
     let gone = |reason: String| SourceError::Gone { split: split.clone(), position: position.next, reason };
     let known = position.file.as_deref().unwrap_or_default();
     let head = known.split(':').nth(2).and_then(|length| length.parse().ok());
     let (found, length) = match identity_of(host, path, head) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(gone("the file is not there any more; put it back, or run with --fresh to begin anew".into()));
+            return Err(gone(
+                "the file is not there any more; put it back, or run with --fresh to begin anew".into(),
+            ));
         }
         found => found.map_err(|source| failed(path, source))?,
     };
@@ -90,7 +97,8 @@ impl FileLines {
     fn read(&mut self, timestamp: i64) -> Result<Option<Chunk>, SourceError> {
         loop {
             let read_to = self.position.next + self.rest.len() as u64;
-            let wanted = self.position.end.map_or(u64::MAX, |end| end - read_to).min(limits::LINE_BUFFER as u64);
+            let wanted =
+                self.position.end.map_or(u64::MAX, |end| end - read_to).min(limits::LINE_BUFFER as u64);
             let count = (&mut self.file)
                 .take(wanted)
                 .read_to_end(&mut self.rest)

@@ -107,7 +107,8 @@ impl LinesSource {
             if self.is_standard_input() {
                 return Ok((self.split(path), beginning()));
             }
-            let (identity, length) = file::identify(&cx.host, path).map_err(|error| self.absent(path, error))?;
+            let (identity, length) =
+                file::identify(&cx.host, path).map_err(|error| self.absent(path, error))?;
             let end = (!self.follow).then_some(length);
             Ok((self.split(path), Position { file: Some(identity), end, ..beginning() }))
         };

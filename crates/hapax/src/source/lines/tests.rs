@@ -27,7 +27,10 @@ impl Temporary {
     }
 
     fn cx(&self) -> SourceContext {
-        SourceContext { host: self.host.clone(), clusters: Clusters::new(self.host.clone(), &BTreeMap::new()) }
+        SourceContext {
+            host: self.host.clone(),
+            clusters: Clusters::new(self.host.clone(), &BTreeMap::new()),
+        }
     }
 
     fn source(&self) -> LinesSource {
@@ -103,7 +106,10 @@ async fn a_position_gives_the_rest_of_the_file_again() {
     let mut lines: Vec<_> = first.batch.iter().map(|r| r.offset).collect();
     assert!(lines.len() < 100_000, "one chunk does not hold the whole file");
     lines.extend(rest.lines.iter().map(|(offset, _)| *offset));
-    assert_eq!(lines, read(&file, &source, start).await.unwrap().lines.iter().map(|l| l.0).collect::<Vec<_>>());
+    assert_eq!(
+        lines,
+        read(&file, &source, start).await.unwrap().lines.iter().map(|l| l.0).collect::<Vec<_>>()
+    );
     assert_eq!(lines.len(), 100_000);
 }
 
