@@ -1,1 +1,73 @@
-fn main() {}
+//! The `hapax` binary: runs pipelines and audits their output.
+//!
+//! ```text
+//!  arguments -- config --> hapax::Job --> command::run      the job, with crash points, signals, progress
+//!                                         command::verify   readers -> audit -> report
+//!  screen    log lines and the progress line, both on standard error
+//! ```
+//!
+//! Every message begins with a stable code, and one table has all exit codes ([`hapax::JobError::exit_code`]; an
+//! audit that found something is 7, wrong usage 2).
+
+mod arguments;
+mod audit;
+mod command;
+mod config;
+mod crash;
+mod screen;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+use hapax::{Code, Host, JobError};
+use screen::Screen;
+use std::process::ExitCode;
+
+/// Exit code of an audit that found something.
+const FOUND: u8 = 7;
+
+/// Exit code of wrong usage.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    let screen = Screen::default();
+    screen.log_to_it(arguments.log.into());
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&screen, &JobError::Bug { what: format!("no runtime can be started: {error}") }),
+    };
+    let host = Host::real();
+    let done = runtime.block_on(async {
+        match arguments.command {
+            Command::Run(run) => command::run(&host, &screen, run).await,
+            Command::Verify(verify) => command::verify(&host, &screen, verify).await,
+        }
+    });
+    // A worker that waits for standard input would hold the runtime up; the process ends here anyway.
+    runtime.shutdown_background();
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => failed(&screen, &error),
+    }
+}
+
+fn failed(screen: &Screen, error: &JobError) -> ExitCode {
+    screen.line(&error.chain());
+    ExitCode::from(error.exit_code())
+}
+
+/// Help goes to standard output; anything else is a message with a code.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // Nothing can be done about a closed standard output.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    eprint!("{}: {text}", Code::Usage);
+    ExitCode::from(USAGE)
+}

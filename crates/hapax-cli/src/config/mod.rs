@@ -1,0 +1,83 @@
+//! The pipeline file: TOML, `--set` and the environment into a [`hapax::Job`].
+//!
+//! Owns the names of all settings and the rules that hold inside one section. Rules between sections are the
+//! library's ([`hapax::Job::plan`]), except those that only the file can know: which keys were written.
+//!
+//! Invariants: nothing that was written is passed over (unknown keys are errors); every error names the place; the
+//! text that goes into the job record is the file's as it was written, before variables were expanded, so that
+//! secrets from the environment are not stored.
+//!
+//! ```text
+//! text -- document: parse, set, expand --> tables -- section: known keys, types --> source, operator, sink, job
+//! ```
+
+mod document;
+mod operator;
+mod pipeline;
+mod section;
+mod sink;
+mod source;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use document::Place;
+use hapax::{Code, Host, Job, JobError};
+use std::{fmt, path::Path};
+
+/// What is wrong with a pipeline file, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfigError {
+    place: Option<Place>,
+    message: String,
+}
+
+impl ConfigError {
+    fn at(place: &Place, message: String) -> Self {
+        Self { place: Some(place.clone()), message }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{place}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+/// Reads the pipeline file at `path`, with the `--set` arguments on top of it.
+///
+/// # Errors
+/// [`JobError::Configuration`]: the file cannot be read, or is not a pipeline.
+pub(crate) fn load(host: &Host, path: &Path, set: &[String]) -> Result<Job, JobError> {
+    let wrong = |what: String| JobError::Configuration {
+        code: Code::Pipeline,
+        message: format!("pipeline file {}: {what}", path.display()),
+    };
+    let text = host.files().read_to_string(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    job(&text, set, &|name| std::env::var(name).ok()).map_err(|error| wrong(error.to_string()))
+}
+
+/// A job from the text of a pipeline file.
+fn job(text: &str, set: &[String], variable: &impl Fn(&str) -> Option<String>) -> Result<Job, ConfigError> {
+    let mut table = document::parse(text)?;
+    for argument in set {
+        document::set(&mut table, argument)?;
+    }
+    document::expand(&mut table, variable)?;
+    pipeline::job(&table, &record_text(text, set))
+}
+
+/// What the job record keeps: the file as it was written, and what was set on top of it.
+fn record_text(text: &str, set: &[String]) -> String {
+    let mut record = text.to_owned();
+    for argument in set {
+        if !record.is_empty() && !record.ends_with('\n') {
+            record.push('\n');
+        }
+        record.push_str(&format!("# --set {}\n", argument.replace('\n', " ")));
+    }
+    record
+}

@@ -1,0 +1,202 @@
+//! The sections that are there once, and the order in which a job is put together.
+
+use super::{
+    ConfigError,
+    document::{Item, Table, Value},
+    operator,
+    section::{Kind, Section, Which},
+    sink, source,
+};
+use hapax::{Job, Settings, Strategy};
+use std::path::PathBuf;
+
+/// Strategies that this release carries out, and those that it has a name for.
+const STRATEGIES: [Strategy; 6] = [
+    Strategy::Resume,
+    Strategy::Rewind,
+    Strategy::Rewrite,
+    Strategy::Replay,
+    Strategy::Abandon,
+    Strategy::SetAside,
+];
+
+/// A job from the tables of a pipeline file; `text` goes into the job record.
+pub(super) fn job(table: &Table, text: &str) -> Result<Job, ConfigError> {
+    let top = Section::new(Kind::Top, table, None, None)?;
+    let name = top.required("job", "a stable name; every id that the job owns on the brokers begins with it")?;
+    top.choice("decider", &[("checkpoint", ())])?;
+    top.choice("assignment", &[("all", ())])?;
+    let mut settings = Settings::default();
+    if let Some(timeout) = top.span("transaction_timeout")? {
+        settings.transaction_timeout = Some(timeout);
+    }
+    if let Some(recovery) = recovery(&top)? {
+        settings.recovery = recovery;
+    }
+    checkpoint(&once(&top, Kind::Checkpoint, "checkpoint")?, &mut settings)?;
+    run(&once(&top, Kind::Run, "run")?, &mut settings)?;
+    let mut job = Job::new(name).pipeline_text(text).settings(|slot| *slot = settings);
+    let clusters = clusters(&top)?;
+    for (cluster, brokers) in &clusters {
+        job = job
+            .cluster(cluster, brokers)
+            .map_err(|error| top.error_at("cluster", without_code(&error.to_string())))?;
+    }
+    let known: Vec<&str> = clusters.iter().map(|(name, _)| *name).collect();
+    parts(&top, job, &known)
+}
+
+/// Sources, operators and sinks.
+fn parts(top: &Section<'_>, mut job: Job, clusters: &[&str]) -> Result<Job, ConfigError> {
+    for section in several(top, Kind::Source, "source")? {
+        job = source::add(job, &section, clusters)?;
+    }
+    let operators = several(top, Kind::Operator, "operator")?;
+    let sinks = several(top, Kind::Sink, "sink")?;
+    agree_on_topics(&operators, &sinks)?;
+    for (number, section) in operators.iter().enumerate() {
+        job = operator::add(job, section, number + 1)?;
+    }
+    for section in &sinks {
+        job = sink::add(job, section, clusters)?;
+    }
+    Ok(job)
+}
+
+/// A record's topic is chosen either by a sink or by an operator; a choice that nobody reads is a mistake.
+fn agree_on_topics(operators: &[Section<'_>], sinks: &[Section<'_>]) -> Result<(), ConfigError> {
+    let chooses = operators.iter().find(|operator| operator.has("topic"));
+    let follows = sinks.iter().find(|sink| sink.has("cluster") && !sink.has("topic"));
+    match (chooses, follows) {
+        (Some(operator), None) => Err(operator.error_at(
+            "topic",
+            "topic is chosen for each record, and no sink follows it: leave topic out of a [[sink]]",
+        )),
+        (None, Some(sink)) => {
+            Err(sink.error("topic is missing: name one, or let an [[operator]] choose it with topic = '...' (jq)"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The text of an error of the library, which gets its code from us.
+pub(super) fn without_code(text: &str) -> &str {
+    match text.split_once(": ") {
+        Some((code, rest)) if code.len() == 5 && code.starts_with('E') => rest,
+        _ => text,
+    }
+}
+
+static EMPTY: Table = Table::new();
+
+/// A section that is there once or not at all.
+fn once<'a>(top: &Section<'a>, kind: Kind, key: &str) -> Result<Section<'a>, ConfigError> {
+    match top.item(key) {
+        None => Section::new(kind, &EMPTY, None, None),
+        Some(Item { value: Value::Table(table), place }) => Section::new(kind, table, None, Some(place)),
+        Some(item) => Err(top.error_at(key, format!("{key} must be a table: write [{key}], not {}", item.value.kind()))),
+    }
+}
+
+/// Sections of which there may be several.
+fn several<'a>(top: &Section<'a>, kind: Kind, key: &str) -> Result<Vec<Section<'a>>, ConfigError> {
+    let wrong = |item: &Item| top.error_at(key, format!("{key} must be written [[{key}]], not as {}", item.value.kind()));
+    let Some(item) = top.item(key) else { return Ok(Vec::new()) };
+    let Value::List(items) = &item.value else { return Err(wrong(item)) };
+    let section = |(number, item): (usize, &'a Item)| match &item.value {
+        Value::Table(table) => Section::new(kind, table, Some(Which::Number(number + 1)), Some(&item.place)),
+        _ => Err(wrong(item)),
+    };
+    items.iter().enumerate().map(section).collect()
+}
+
+fn recovery(top: &Section<'_>) -> Result<Option<Vec<Strategy>>, ConfigError> {
+    let Some(names) = top.texts("recovery")? else { return Ok(None) };
+    let mut strategies = Vec::new();
+    for name in names {
+        let strategy = STRATEGIES.into_iter().find(|strategy| strategy.name() == name).ok_or_else(|| {
+            let known = STRATEGIES.map(Strategy::name).join(", ");
+            top.error_at("recovery", format!("recovery: there is no strategy {name:?}; there are {known}"))
+        })?;
+        if strategies.contains(&strategy) {
+            return Err(top.error_at("recovery", format!("recovery names {name:?} twice")));
+        }
+        strategies.push(strategy);
+    }
+    Ok(Some(strategies))
+}
+
+fn checkpoint(section: &Section<'_>, settings: &mut Settings) -> Result<(), ConfigError> {
+    if let Some(store) = section.text("store")? {
+        if !store.contains("://") {
+            let url = if store.starts_with('/') { format!("file://{store}") } else { "file:///path".to_owned() };
+            return Err(section.error_at("store", format!("store = {store:?} is not a URL; write {url:?}")));
+        }
+        settings.store = Some(store.to_owned());
+    }
+    settings.incidents = section.text("incidents")?.map(PathBuf::from);
+    if let Some(interval) = section.span("interval")? {
+        settings.interval = interval;
+    }
+    if let Some(keep) = section.count("keep", 1)? {
+        settings.keep = keep;
+    }
+    Ok(())
+}
+
+fn run(section: &Section<'_>, settings: &mut Settings) -> Result<(), ConfigError> {
+    if let Some(timeout) = section.span("start_timeout")? {
+        settings.start_timeout = timeout;
+    }
+    if let Some(budget) = section.span("stop_budget")? {
+        settings.stop_budget = budget;
+    }
+    let (first, longest) = settings.run_backoff;
+    let chosen = section.span("backoff")?;
+    let first = chosen.unwrap_or(first);
+    let longest = section.span("backoff_max")?.unwrap_or(longest.max(first));
+    if longest < first {
+        return Err(section.error_at("backoff_max", format!("backoff_max {longest:?} is below backoff {first:?}")));
+    }
+    settings.run_backoff = (first, longest);
+    settings.workers = section.count("workers", 1)?;
+    settings.shards = section.count("shards", 1)?;
+    Ok(())
+}
+
+/// Clusters by name, with their brokers.
+fn clusters<'a>(top: &Section<'a>) -> Result<Vec<(&'a str, String)>, ConfigError> {
+    let Some(item) = top.item("cluster") else { return Ok(Vec::new()) };
+    let Value::Table(named) = &item.value else {
+        return Err(top.error_at("cluster", "cluster must be written [cluster.NAME], with a name of its own for each"));
+    };
+    let mut clusters = Vec::new();
+    for (name, item) in named {
+        let Value::Table(table) = &item.value else {
+            let message = format!("cluster has no key {name:?}: write [cluster.NAME], with a name for each cluster");
+            return Err(ConfigError::at(&item.place, message));
+        };
+        let section = Section::new(Kind::Cluster, table, Some(Which::Name(name)), Some(&item.place))?;
+        let why = "host:port of some of its brokers; there is no default";
+        let brokers = section.texts("brokers")?.ok_or_else(|| section.error(format!("brokers is missing: {why}")))?;
+        if brokers == ["embedded"] {
+            return Err(section.error_at("brokers", "an embedded broker is not in this release; name host:port"));
+        }
+        clusters.push((name.as_str(), brokers.join(",")));
+    }
+    Ok(clusters)
+}
+
+/// The cluster that a source or sink names, or the only one.
+pub(super) fn cluster_of<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Result<&'a str, ConfigError> {
+    match (section.text("cluster")?, clusters) {
+        (Some(name), _) if clusters.contains(&name) => Ok(name),
+        (Some(name), _) => {
+            let known = if clusters.is_empty() { "there is none".to_owned() } else { format!("there are {}", clusters.join(", ")) };
+            Err(section.error_at("cluster", format!("there is no [cluster.{name}]; {known}")))
+        }
+        (None, [only]) => Ok(only),
+        (None, []) => Err(section.error("cluster is missing: add [cluster.NAME] with its brokers")),
+        (None, _) => Err(section.error(format!("cluster is missing: name one of {}", clusters.join(", ")))),
+    }
+}

@@ -1,0 +1,94 @@
+//! `[[sink]]`: Kafka topics, lines to a file or to standard output.
+
+use super::{ConfigError, pipeline::cluster_of, section::Section};
+use hapax::{
+    Compression, Guarantee, Job, KafkaSink, ProducerSettings,
+    sink::{LinesSink, Partitioning, Route},
+};
+use std::path::PathBuf;
+
+const OF_KAFKA: [&str; 8] =
+    ["cluster", "topic", "partition", "compression", "linger", "batch", "buffer", "delivery_timeout"];
+
+const GUARANTEES: [(&str, Guarantee); 3] = [
+    ("none", Guarantee::None),
+    ("at-least-once", Guarantee::AtLeastOnce),
+    ("exactly-once", Guarantee::ExactlyOnce),
+];
+
+/// Adds the sink to the job.
+pub(super) fn add<'a>(job: Job, section: &Section<'a>, clusters: &[&'a str]) -> Result<Job, ConfigError> {
+    if section.has("file") {
+        section.none_of(&OF_KAFKA, "the sink writes lines")?;
+        return Ok(job.other_sink(lines(section)?));
+    }
+    section.none_of(&["name"], "a sink on Kafka is named by its cluster and topic")?;
+    if !section.has("topic") && !section.has("cluster") {
+        return Err(section.error("writes nowhere: write topic = \"...\" or file = \"...\""));
+    }
+    Ok(job.sink(kafka(section, clusters)?))
+}
+
+fn lines(section: &Section<'_>) -> Result<LinesSink, ConfigError> {
+    let path = section.required("file", "a path, or \"-\" for standard output")?;
+    let name = section.text("name")?.unwrap_or(path);
+    let guarantee = section.choice("guarantee", &GUARANTEES)?.unwrap_or(Guarantee::None);
+    match (path, guarantee) {
+        (_, Guarantee::ExactlyOnce) => Err(section.error_at(
+            "guarantee",
+            "a file cannot take back what was appended, so it can be written at least once at most; set guarantee = \
+             \"at-least-once\" or \"none\"",
+        )),
+        ("-", Guarantee::AtLeastOnce) => Err(section.error_at(
+            "guarantee",
+            "standard output is not durable; set guarantee = \"none\", or write to a file",
+        )),
+        ("-", Guarantee::None) => Ok(LinesSink::stdout(name)),
+        (path, guarantee) => Ok(LinesSink::file(name, PathBuf::from(path), guarantee == Guarantee::AtLeastOnce)),
+    }
+}
+
+fn kafka<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Result<KafkaSink, ConfigError> {
+    let partitioning = [("auto", Partitioning::Auto), ("keep", Partitioning::Keep), ("key", Partitioning::Key)];
+    let route = Route {
+        topic: section.owned("topic")?,
+        partitioning: section.choice("partition", &partitioning)?.unwrap_or_default(),
+    };
+    Ok(KafkaSink {
+        cluster: cluster_of(section, clusters)?.to_owned(),
+        guarantee: section.choice("guarantee", &GUARANTEES)?.unwrap_or_default(),
+        route,
+        producer: producer(section)?,
+    })
+}
+
+fn producer(section: &Section<'_>) -> Result<ProducerSettings, ConfigError> {
+    let codecs = Compression::ALL.map(|codec| (codec.name(), codec));
+    let mut producer = ProducerSettings::default();
+    if let Some(codec) = section.choice("compression", &codecs)? {
+        producer.compression = codec;
+    }
+    if let Some(linger) = section.duration("linger")? {
+        producer.linger = linger;
+    }
+    if let Some(batch) = section.size("batch")? {
+        producer.batch = batch;
+    }
+    if let Some(buffer) = section.size("buffer")? {
+        producer.buffer = buffer;
+    }
+    match section.text("delivery_timeout")? {
+        Some("never") => producer.delivery_timeout = None,
+        _ => {
+            if let Some(timeout) = section.span("delivery_timeout")? {
+                producer.delivery_timeout = Some(timeout);
+            }
+        }
+    }
+    if producer.batch > producer.buffer {
+        let key = if section.has("buffer") { "buffer" } else { "batch" };
+        let message = format!("batch ({} bytes) must fit into buffer ({} bytes)", producer.batch, producer.buffer);
+        return Err(section.error_at(key, message));
+    }
+    Ok(producer)
+}

@@ -1,0 +1,11 @@
+//! The binary `hapax` as its users meet it: command lines, real Kafka, crashes.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "these tests own processes, files and clocks by nature"
+)]
+
+mod command_line;
+mod harness;
+mod matrix;
+mod pipeline;
