@@ -223,3 +223,6 @@ impl std::fmt::Debug for Connection {
         write!(f, "Connection({})", self.node())
     }
 }
+
+#[cfg(test)]
+mod tests;

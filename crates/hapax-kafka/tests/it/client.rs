@@ -15,7 +15,8 @@ fn topics_are_made_described_and_found() {
         block_on(async {
             let client = connect(bootstrap).await;
             let new = NewTopic::new(&name, 3).with("max.message.bytes", "2000");
-            let made = admin::create_topics(&client, std::slice::from_ref(&new), soon(&client)).await.unwrap();
+            let made =
+                admin::create_topics(&client, std::slice::from_ref(&new), soon(&client)).await.unwrap();
             assert_eq!(made, [Created::Now]);
             let made = admin::create_topics(&client, &[new], soon(&client)).await.unwrap();
             assert_eq!(made, [Created::AlreadyThere]);

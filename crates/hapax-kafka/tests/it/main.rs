@@ -5,5 +5,7 @@
 
 mod client;
 mod ending;
+mod failover;
+mod level;
 mod other_process;
 mod support;
