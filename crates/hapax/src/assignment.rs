@@ -26,7 +26,8 @@ impl Assignment for All {
 
     /// Round robin over the splits in order, so that partitions of one topic spread.
     fn layout(&self, splits: &Positions, shards: u32) -> Layout {
-        let mut dealt: BTreeMap<ShardId, Vec<SplitId>> = (0..shards).map(|n| (ShardId(n), Vec::new())).collect();
+        let mut dealt: BTreeMap<ShardId, Vec<SplitId>> =
+            (0..shards).map(|n| (ShardId(n), Vec::new())).collect();
         for (split, shard) in splits.keys().zip((0..shards).cycle()) {
             dealt.entry(ShardId(shard)).or_default().push(split.clone());
         }

@@ -249,7 +249,8 @@ mod tests {
     use super::*;
 
     fn batch() -> Batch {
-        let origin = Origin { split: SplitId("s/t/0".into()), topic: "t".into(), partition: 0, partitions: Some(1) };
+        let origin =
+            Origin { split: SplitId("s/t/0".into()), topic: "t".into(), partition: 0, partitions: Some(1) };
         let mut builder = Batch::builder(Arc::new(origin));
         for offset in 0..10 {
             let value = offset.to_string();

@@ -7,7 +7,7 @@ use crate::{
     error::{Code, JobError},
     job::Plan,
 };
-use hapax_commit::{Generation, Handle, RunNonce, chain::Unresolved, recovery::Incident, recovery::IncidentKind};
+use hapax_commit::{Generation, Handle, chain::Unresolved, recovery::Incident, recovery::IncidentKind};
 use hapax_host::Host;
 use serde::Serialize;
 use std::{
@@ -81,8 +81,10 @@ fn next_steps(incident: &Incident, unresolved: Option<&Unresolved>) -> Vec<Strin
             "or begin anew with --fresh, knowing that records may be written a second time".to_owned(),
         ],
         IncidentKind::Unresolved(_) => vec![
-            "keep the store and the sink's topics as they are: the handles name every record in doubt".to_owned(),
-            "when the cause is mended, start the job again: it looks once more before it does anything".to_owned(),
+            "keep the store and the sink's topics as they are: the handles name every record in doubt"
+                .to_owned(),
+            "when the cause is mended, start the job again: it looks once more before it does anything"
+                .to_owned(),
         ],
     };
     for lane in unresolved.iter().flat_map(|unresolved| &unresolved.manifest.handles) {
@@ -95,19 +97,14 @@ fn next_steps(incident: &Incident, unresolved: Option<&Unresolved>) -> Vec<Strin
 }
 
 /// Gives an error that needs a person its file, where it has none yet.
-pub(crate) fn noted(
-    host: &Host,
-    plan: &Plan,
-    claim: Option<(Generation, RunNonce)>,
-    error: JobError,
-) -> JobError {
+pub(crate) fn noted(host: &Host, plan: &Plan, claim: Option<Generation>, error: JobError) -> JobError {
     let JobError::NeedsPerson { code, message, incident: None } = error else {
         return error;
     };
     let report = Report {
         code: code.as_str(),
         job: plan.name.to_string(),
-        run: claim.map(|(generation, _)| generation.0),
+        run: claim.map(|generation| generation.0),
         written_ms: host.wall_ms(),
         message: message.clone(),
         in_doubt: Vec::new(),
@@ -125,7 +122,10 @@ fn write(host: &Host, plan: &Plan, report: &Report<'_>) -> Option<PathBuf> {
         Ok(()) => Some(path),
         Err(error) => {
             let text = serde_json::to_string(report).unwrap_or_else(|_| format!("{report:?}"));
-            tracing::error!("the incident could not be written to {}: {error}; it says: {text}", path.display());
+            tracing::error!(
+                "the incident could not be written to {}: {error}; it says: {text}",
+                path.display()
+            );
             None
         }
     }

@@ -4,11 +4,11 @@
 //! [`Plan`] and cannot meet a contradiction.
 
 use crate::{
+    batch::RecordRef,
     cluster::Cluster,
     error::{Code, JobError},
     limits,
     operator::{Closure, Emit, OnError, Operator, OperatorFactory},
-    batch::RecordRef,
     sink::{Guarantee, KafkaSinks, Route, Sink},
     source::Source,
 };
@@ -251,8 +251,10 @@ impl Job {
     /// # Errors
     /// A rule does not hold; the message says which settings contradict each other and what to change.
     pub fn plan(self) -> Result<Plan, JobError> {
-        let name = Name::new(&self.name)
-            .map_err(|error| JobError::Configuration { code: Code::Pipeline, message: format!("job {error}") })?;
+        let name = Name::new(&self.name).map_err(|error| JobError::Configuration {
+            code: Code::Pipeline,
+            message: format!("job {error}"),
+        })?;
         let sinks = self.sinks()?;
         let plan = Plan {
             name,
@@ -372,12 +374,14 @@ impl Plan {
             )));
         }
         match transaction_timeout {
-            Some(timeout) if *timeout < *interval * limits::INTERVALS_PER_TIMEOUT => Err(contradiction(format!(
-                "job {}: transaction_timeout {timeout:?} must be at least {} times the checkpoint interval \
+            Some(timeout) if *timeout < *interval * limits::INTERVALS_PER_TIMEOUT => {
+                Err(contradiction(format!(
+                    "job {}: transaction_timeout {timeout:?} must be at least {} times the checkpoint interval \
                  {interval:?}, or transactions time out before they can be committed; raise the one or lower the other",
-                self.name,
-                limits::INTERVALS_PER_TIMEOUT
-            ))),
+                    self.name,
+                    limits::INTERVALS_PER_TIMEOUT
+                )))
+            }
             _ => Ok(()),
         }
     }

@@ -3,83 +3,88 @@
 use std::time::Duration;
 
 /// Longest checkpoint interval: beyond it a transaction would meet any broker's default maximum of 15 minutes.
-pub const MAX_INTERVAL: Duration = Duration::from_secs(300);
+pub(crate) const MAX_INTERVAL: Duration = Duration::from_secs(300);
 
 /// A transaction must outlive being written, being decided and being committed, each about an interval, with as much
 /// again for a restart.
-pub const INTERVALS_PER_TIMEOUT: u32 = 4;
+pub(crate) const INTERVALS_PER_TIMEOUT: u32 = 4;
 
 /// Default transaction timeout where the broker allows more.
-pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+pub(crate) const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// Shards of a job whose file does not say: more lanes than this cost transactional ids and give nothing on one machine.
-pub const DEFAULT_SHARDS: usize = 16;
+pub(crate) const DEFAULT_SHARDS: usize = 16;
 
 /// Commands waiting for a shard: a barrier, a record of an outcome and a stop at most.
-pub const SHARD_COMMANDS: usize = 8;
+pub(crate) const SHARD_COMMANDS: usize = 8;
 
 /// What must be left of a transaction's time when its epoch is decided: a put and an EndTxn with retries.
-pub const COMMIT_BUDGET: Duration = Duration::from_secs(3);
+pub(crate) const COMMIT_BUDGET: Duration = Duration::from_secs(3);
 
 /// An epoch ends early when its transaction has used this share of its timeout.
-pub const EPOCH_SHARE_OF_TIMEOUT: u32 = 4;
+pub(crate) const EPOCH_SHARE_OF_TIMEOUT: u32 = 4;
 
 /// An epoch ends early when it holds this many bytes: what a `read_committed` reader must wait for stays bounded.
-pub const EPOCH_BYTES: u64 = 512 * 1024 * 1024;
+pub(crate) const EPOCH_BYTES: u64 = 512 * 1024 * 1024;
 
 /// How often an idle run looks whether a newer one has claimed the job.
-pub const IDLE_CHAIN_CHECK: Duration = Duration::from_secs(5);
+pub(crate) const IDLE_CHAIN_CHECK: Duration = Duration::from_secs(5);
 
 /// A wait that lasts longer than this is reported, and again after each further such time.
-pub const REPORT_EVERY: Duration = Duration::from_secs(10);
+pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// Times that a claim is tried at the next slot because another run took this one.
-pub const CLAIM_TRIES: u32 = 16;
+pub(crate) const CLAIM_TRIES: u32 = 16;
 
 /// First wait before a transaction without a definite state is looked at again.
-pub const LOOK_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// How often that wait doubles: 3.2 s at most, so that a coordinator that comes back is met soon.
-pub const LOOK_DOUBLINGS: u32 = 7;
+pub(crate) const LOOK_DOUBLINGS: u32 = 7;
 
 /// How long one EndTxn of recovery is repeated before the recovery machine is told that the answer is unknown.
-pub const RESUME_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const RESUME_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Records that an operator may make of one: a program that yields without end is caught here.
-pub const OPERATOR_OUTPUTS: usize = 100_000;
+#[cfg(feature = "jq")]
+pub(crate) const OPERATOR_OUTPUTS: usize = 100_000;
 
 /// Bytes that an operator may make of one record.
-pub const OPERATOR_OUTPUT_BYTES: usize = 64 * 1024 * 1024;
+#[cfg(feature = "jq")]
+pub(crate) const OPERATOR_OUTPUT_BYTES: usize = 64 * 1024 * 1024;
 
 /// Bytes of an operator's output batch: its index counts in 32 bits.
-pub const OPERATOR_BATCH_BYTES: usize = 1024 * 1024 * 1024;
+#[cfg(feature = "jq")]
+pub(crate) const OPERATOR_BATCH_BYTES: usize = 1024 * 1024 * 1024;
 
 /// Nesting of JSON values: engines recurse over them, and a worker's stack has 2 MiB.
-pub const JSON_DEPTH: usize = 128;
+#[cfg(feature = "jq")]
+pub(crate) const JSON_DEPTH: usize = 128;
 
 /// Characters of a value or a program that a message quotes.
-pub const MESSAGE_EXCERPT: usize = 200;
+#[cfg(feature = "jq")]
+pub(crate) const MESSAGE_EXCERPT: usize = 200;
 
 /// Bytes of one line of a file: beyond it the file is not one of lines.
-pub const LINE_BYTES: usize = 16 * 1024 * 1024;
+pub(crate) const LINE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Bytes that a source of lines reads at a time, and a lines sink gathers before it writes.
-pub const LINE_BUFFER: usize = 256 * 1024;
+pub(crate) const LINE_BUFFER: usize = 256 * 1024;
 
 /// Bytes of a file's head that tell it from another file in its place.
-pub const FILE_HEAD: usize = 1024;
+pub(crate) const FILE_HEAD: usize = 1024;
 
 /// How often a followed file is asked for more.
-pub const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
+pub(crate) const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Chunks of standard input that are read ahead.
-pub const STDIN_CHUNKS: usize = 4;
+pub(crate) const STDIN_CHUNKS: usize = 4;
 
 /// Records that a generator makes at a time.
-pub const GENERATOR_BATCH: u64 = 1_000;
+pub(crate) const GENERATOR_BATCH: u64 = 1_000;
 
 /// Shortest wait of a generator with a rate: it makes more at a time instead of waking up more often.
-pub const GENERATOR_PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const GENERATOR_PAUSE: Duration = Duration::from_millis(10);
 
 /// How often recovery looks at the time while it waits for answers: deadlines are minutes.
-pub const RECOVERY_TICK: Duration = Duration::from_secs(1);
+pub(crate) const RECOVERY_TICK: Duration = Duration::from_secs(1);

@@ -15,7 +15,7 @@ use hapax_host::{Deadline, Host};
 use hapax_kafka::{
     Client, ClientError,
     fetch::{ControlSeen, first_control_batch},
-    transaction::{self, Described as Answer},
+    transaction::{self, Described as Answer, InitError},
 };
 use std::{collections::BTreeMap, time::Duration};
 
@@ -80,20 +80,34 @@ impl Brokers {
     }
 
     /// Ends what is open under an id and fences it.
-    pub(crate) async fn clear(&self, client: &Client, id: &str, timeout: Duration) -> Result<Identity, JobError> {
+    pub(crate) async fn clear(
+        &self,
+        client: &Client,
+        id: &str,
+        timeout: Duration,
+    ) -> Result<Identity, JobError> {
         let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
-        transaction::init_producer_id(client, id, timeout_ms, None, patience).await.map_err(|error| {
-            JobError::Kafka {
-                code: Code::Unreachable,
-                attempted: format!("clearing transactional id {id} (InitProducerId)"),
-                source: Box::new(error),
+        let cleared = transaction::init_producer_id(client, id, timeout_ms, None, patience).await;
+        cleared.map_err(|error| match error {
+            InitError::TimeoutTooLong { .. } => {
+                JobError::Configuration { code: Code::TransactionTimeout, message: error.to_string() }
             }
+            error => JobError::Kafka {
+                code: if error.is_retriable() { Code::Unreachable } else { Code::Refused },
+                attempted: format!("clearing transactional id {id}"),
+                source: Box::new(error),
+            },
         })
     }
 
     /// Looks at a prepared transaction without touching it.
-    pub(crate) async fn look(&self, client: &Client, handle: &Handle, markers: bool) -> Result<LaneLook, ClientError> {
+    pub(crate) async fn look(
+        &self,
+        client: &Client,
+        handle: &Handle,
+        markers: bool,
+    ) -> Result<LaneLook, ClientError> {
         let described = self.describe(client, &handle.transactional_id.to_string()).await;
         let level = client.transaction_version().await?;
         let markers = if markers { Some(self.read_back(client, handle).await) } else { None };
@@ -140,7 +154,8 @@ impl Brokers {
     ) -> (EndTxnAnswer, Option<Identity>) {
         let id = handle.transactional_id.to_string();
         let answer =
-            transaction::end_txn(client, &id, handle.identity, handle.version, commit, deadline, on_written).await;
+            transaction::end_txn(client, &id, handle.identity, handle.version, commit, deadline, on_written)
+                .await;
         match answer {
             transaction::EndTxnAnswer::Committed { next } => (EndTxnAnswer::Committed, Some(next)),
             transaction::EndTxnAnswer::Aborted { next } => (EndTxnAnswer::Aborted, Some(next)),
@@ -151,7 +166,9 @@ impl Brokers {
                 (EndTxnAnswer::Refused(code.to_string()), None)
             }
             transaction::EndTxnAnswer::Unknown(why) => (EndTxnAnswer::Unknown(why.to_string()), None),
-            other => (EndTxnAnswer::Unknown(format!("an answer that this release does not know: {other:?}")), None),
+            other => {
+                (EndTxnAnswer::Unknown(format!("an answer that this release does not know: {other:?}")), None)
+            }
         }
     }
 }

@@ -14,10 +14,8 @@ use crate::{
     stop::StopSignal,
 };
 use hapax_commit::{
-    Claim, DeciderKind, Generation, Identity, JobRecord, LaneId, RunNonce, ShardId, Slot, SlotBody, SlotNumber,
-    chain::ChainView,
-    cohort::CohortStart,
-    id::IdAt,
+    Claim, DeciderKind, Generation, Identity, JobRecord, LaneId, RunNonce, ShardId, Slot, SlotBody,
+    SlotNumber, chain::ChainView, cohort::CohortStart, id::IdAt,
 };
 use hapax_host::Host;
 use hapax_store::{Chain, PutOutcome};
@@ -37,8 +35,11 @@ pub(crate) struct CheckpointStart {
     pub(crate) crash: Arc<dyn CrashPoints>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) progress: watch::Sender<crate::progress::Progress>,
-    /// The claim of this process's run before.
-    pub(crate) previous: Option<(Generation, RunNonce)>,
+    /// The newest claim of this process, and every run that it has begun: a claim whose answer was lost may stand in
+    /// the chain all the same.
+    pub(crate) previous: Option<Generation>,
+    /// Every run of this process so far.
+    pub(crate) own_runs: Vec<RunNonce>,
 }
 
 /// Decides by manifests.
@@ -63,12 +64,24 @@ impl CheckpointDecider {
             manifest_hook(start.crash.clone(), Point::K1bStored),
         );
         let start = CheckpointStart { chain, ..start };
-        Self { start, run, view: ChainView::empty(), generation: None, claimed_by: String::new(), cohort: None }
+        Self {
+            start,
+            run,
+            view: ChainView::empty(),
+            generation: None,
+            claimed_by: String::new(),
+            cohort: None,
+        }
     }
 
     /// This run's claim.
-    pub(crate) fn claimed(&self) -> Option<(Generation, RunNonce)> {
-        self.generation.map(|generation| (generation, self.run))
+    pub(crate) fn claimed(&self) -> Option<Generation> {
+        self.generation
+    }
+
+    /// This run.
+    pub(crate) fn run(&self) -> RunNonce {
+        self.run
     }
 
     /// Reads the chain to its end and puts the claim there.
@@ -89,7 +102,10 @@ impl CheckpointDecider {
                     tracing::info!(job = %self.start.plan.name, slot = number.0, run = %other.run, "another run was faster");
                 }
                 PutOutcome::Unknown(error) => {
-                    return Err(JobError::store(format!("job {}: claiming slot {number}", self.start.plan.name), error));
+                    return Err(JobError::store(
+                        format!("job {}: claiming slot {number}", self.start.plan.name),
+                        error,
+                    ));
                 }
             }
         }
@@ -113,7 +129,10 @@ impl CheckpointDecider {
         self.claimed_by = by.unwrap_or_default();
         self.view = ChainView::read(&slots).map_err(|fault| JobError::NeedsPerson {
             code: Code::StoreDamaged,
-            message: format!("{}: {fault}; nothing was changed, restore the store from where it is whole", attempted()),
+            message: format!(
+                "{}: {fault}; nothing was changed, restore the store from where it is whole",
+                attempted()
+            ),
             incident: None,
         })?;
         Ok(())
@@ -122,7 +141,7 @@ impl CheckpointDecider {
     /// A claim newer than this process's last one is somebody else's.
     fn check_superseded(&self) -> Result<(), JobError> {
         match (self.start.previous, self.view.newest_claim()) {
-            (Some((mine, run)), Some((newest, other))) if newest > mine && other != run => {
+            (Some(mine), Some((newest, other))) if newest > mine && !self.start.own_runs.contains(&other) => {
                 Err(self.superseded(mine, newest))
             }
             _ => Ok(()),
@@ -148,7 +167,11 @@ impl CheckpointDecider {
     }
 
     /// Puts a slot of this run.
-    pub(super) fn put(&self, number: SlotNumber, body: SlotBody) -> impl Future<Output = (Slot, PutOutcome)> + use<> {
+    pub(super) fn put(
+        &self,
+        number: SlotNumber,
+        body: SlotBody,
+    ) -> impl Future<Output = (Slot, PutOutcome)> + use<> {
         let slot = self.slot(number, self.generation.expect("a run puts slots after its claim"), body);
         let chain = self.start.chain.clone();
         async move {
@@ -158,16 +181,18 @@ impl CheckpointDecider {
     }
 
     pub(super) fn apply(&mut self, slot: &Slot) -> Result<(), JobError> {
-        self.view
-            .apply(slot)
-            .map_err(|fault| JobError::Bug { what: format!("job {}: slot {}: {fault}", self.start.plan.name, slot.number) })
+        self.view.apply(slot).map_err(|fault| JobError::Bug {
+            what: format!("job {}: slot {}: {fault}", self.start.plan.name, slot.number),
+        })
     }
 
     /// Every lane that this run may write.
     fn lanes(&self) -> Vec<LaneId> {
         let clusters = self.start.plan.sinks.iter().filter_map(|sink| sink.transactional_cluster());
         let lane = |cluster: &hapax_commit::Name, shard: ShardId| LaneId { cluster: cluster.clone(), shard };
-        clusters.flat_map(|cluster| self.start.shards.iter().map(move |&shard| lane(cluster, shard))).collect()
+        clusters
+            .flat_map(|cluster| self.start.shards.iter().map(move |&shard| lane(cluster, shard)))
+            .collect()
     }
 
     fn ids(&self) -> Claim {
@@ -198,7 +223,12 @@ impl CheckpointDecider {
         let identities = self.identities(&done);
         let start = done.start;
         self.cohort = Some(start.clone());
-        Ok(Takeover { epoch: start.last_epoch.next(), positions: start.positions, identities, finished: done.finished })
+        Ok(Takeover {
+            epoch: start.last_epoch.next(),
+            positions: start.positions,
+            identities,
+            finished: done.finished,
+        })
     }
 }
 
@@ -221,7 +251,11 @@ impl Decider for CheckpointDecider {
         Box::pin(self.taken_over())
     }
 
-    fn drive<'a>(&'a mut self, shards: ShardLinks, stop: StopSignal) -> BoxFuture<'a, Result<RunEnd, JobError>> {
+    fn drive<'a>(
+        &'a mut self,
+        shards: ShardLinks,
+        stop: StopSignal,
+    ) -> BoxFuture<'a, Result<RunEnd, JobError>> {
         Box::pin(coordinate::drive(self, shards, stop))
     }
 }

@@ -52,6 +52,8 @@ pub(super) async fn drive(
         error: None,
         chain_checked: now,
         stop_by: None,
+        last_barrier: false,
+        shards_gone: false,
         decider,
     };
     drive.run(stop).await
@@ -73,6 +75,10 @@ struct Drive<'a> {
     error: Option<JobError>,
     chain_checked: Instant,
     stop_by: Option<Instant>,
+    /// The last barrier is sent: shards end behind it.
+    last_barrier: bool,
+    /// Every shard has ended.
+    shards_gone: bool,
 }
 
 enum Event {
@@ -119,9 +125,8 @@ impl Drive<'_> {
                 None => std::future::pending().await,
             }
         };
-        let stop_wanted = async {
-            if stop_by.is_some() { std::future::pending().await } else { stop.wait().await }
-        };
+        let stop_wanted =
+            async { if stop_by.is_some() { std::future::pending().await } else { stop.wait().await } };
         let put = async {
             match &mut self.put {
                 Some(put) => put.await,
@@ -132,7 +137,7 @@ impl Drive<'_> {
             () = stop_wanted => Event::StopWanted,
             (slot, outcome) = put => Event::Put(slot, outcome),
             Some(ended) = self.ending.next(), if !self.ending.is_empty() => Event::Ended(ended),
-            event = self.events.recv() => Event::Shard(event),
+            event = self.events.recv(), if !self.shards_gone => Event::Shard(event),
             () = overdue => Event::StopOverdue,
             () = host.sleep(due.saturating_duration_since(now)) => Event::Tick,
         }
@@ -155,6 +160,10 @@ impl Drive<'_> {
                 self.settled(&slot, outcome)?
             }
             Event::Ended(ended) => self.lane_ended(ended),
+            Event::Shard(None) if self.last_barrier => {
+                self.shards_gone = true;
+                return Ok(None);
+            }
             Event::Shard(None) => {
                 return Err(JobError::Bug { what: "every shard ended without its last barrier".into() });
             }
@@ -220,7 +229,10 @@ impl Drive<'_> {
     async fn effects(&mut self) -> Result<Option<End>, JobError> {
         while let Some(effect) = self.cohort.poll_effect() {
             match effect {
-                Effect::SendBarrier { epoch, last } => self.tell_shards(&ToShard::Barrier { epoch, last }).await,
+                Effect::SendBarrier { epoch, last } => {
+                    self.last_barrier |= last;
+                    self.tell_shards(&ToShard::Barrier { epoch, last }).await;
+                }
                 Effect::PutSlot { number, body } => {
                     if let SlotBody::Manifest(manifest) = &body {
                         self.decider.start.crash.reach(Point::K1Prepared, manifest.epoch);
@@ -292,7 +304,8 @@ impl Drive<'_> {
     /// A run that puts nothing would never meet its successor's claim: it looks for one now and then.
     async fn idle_check(&mut self) -> Result<(), JobError> {
         let now = self.decider.start.host.now();
-        if self.put.is_some() || now.saturating_duration_since(self.chain_checked) < limits::IDLE_CHAIN_CHECK {
+        if self.put.is_some() || now.saturating_duration_since(self.chain_checked) < limits::IDLE_CHAIN_CHECK
+        {
             return Ok(());
         }
         self.chain_checked = now;
@@ -300,9 +313,10 @@ impl Drive<'_> {
         match self.decider.start.chain.get(next).await {
             Ok(Some(_)) => Err(self.decider.fenced().await),
             Ok(None) => Ok(()),
-            Err(error) => {
-                Err(JobError::store(format!("job {}: looking at slot {next}", self.decider.start.plan.name), error))
-            }
+            Err(error) => Err(JobError::store(
+                format!("job {}: looking at slot {next}", self.decider.start.plan.name),
+                error,
+            )),
         }
     }
 
@@ -314,7 +328,9 @@ impl Drive<'_> {
                  run resolves it",
                 self.decider.start.plan.name,
                 self.decider.start.plan.settings.stop_budget,
-                self.error.as_ref().map_or_else(|| "a broker or the store is slow".to_owned(), JobError::chain),
+                self.error
+                    .as_ref()
+                    .map_or_else(|| "a broker or the store is slow".to_owned(), JobError::chain),
             ),
         }
     }

@@ -61,5 +61,9 @@ pub trait Decider: Send {
     fn take_over(&mut self) -> BoxFuture<'_, Result<Takeover, JobError>>;
 
     /// Drives the shards from barrier to barrier until the end.
-    fn drive<'a>(&'a mut self, shards: ShardLinks, stop: StopSignal) -> BoxFuture<'a, Result<RunEnd, JobError>>;
+    fn drive<'a>(
+        &'a mut self,
+        shards: ShardLinks,
+        stop: StopSignal,
+    ) -> BoxFuture<'a, Result<RunEnd, JobError>>;
 }

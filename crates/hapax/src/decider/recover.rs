@@ -73,7 +73,9 @@ fn settle(decider: &mut CheckpointDecider, slot: &Slot, outcome: PutOutcome) -> 
 fn log_resolution(decider: &CheckpointDecider, body: &SlotBody) {
     let job = &decider.start.plan.name;
     match body {
-        SlotBody::Proven { epoch, .. } => tracing::info!(%job, %epoch, "resumed: the decided epoch is committed"),
+        SlotBody::Proven { epoch, .. } => {
+            tracing::info!(%job, %epoch, "resumed: the decided epoch is committed")
+        }
         SlotBody::Void { epoch } => {
             tracing::warn!(%job, %epoch, "rewound: every transaction of the epoch was aborted, its input is read again");
         }
@@ -132,15 +134,17 @@ fn survey(decider: &CheckpointDecider, at: IdAt, attempt: u32) -> Performing {
     }))
 }
 
-/// Does the chain go on behind what this run knows? Only another run's claim can stand there.
+/// Does the chain go on behind what this run knows, with another run's slot? Its own proof may just be landing there.
 fn chain_moved(
     decider: &CheckpointDecider,
     before: &str,
 ) -> impl Future<Output = Result<bool, JobError>> + Send + use<> {
     let (chain, next) = (decider.start.chain.clone(), decider.view.next_slot());
     let attempted = format!("job {}: looking at slot {next} before {before}", decider.start.plan.name);
+    let run = decider.run;
     async move {
-        chain.get(next).await.map(|slot| slot.is_some()).map_err(|error| JobError::store(attempted, error))
+        let slot = chain.get(next).await.map_err(|error| JobError::store(attempted, error))?;
+        Ok(slot.is_some_and(|slot| slot.run != run))
     }
 }
 
@@ -172,7 +176,8 @@ fn look(decider: &CheckpointDecider, handle: Handle, markers: bool, attempt: u32
     Ok(Box::pin(async move {
         host.sleep(pause(attempt)).await;
         let look = brokers.look(&client, &handle, markers).await;
-        let look = look.map_err(|error| JobError::kafka(format!("looking at {}", handle_name(&handle)), error))?;
+        let look =
+            look.map_err(|error| JobError::kafka(format!("looking at {}", handle_name(&handle)), error))?;
         Ok(Performed::Input(Input::Looked { at, look }))
     }))
 }
@@ -218,4 +223,3 @@ impl CheckpointDecider {
         self.view.next_slot()
     }
 }
-

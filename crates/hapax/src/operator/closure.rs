@@ -72,7 +72,13 @@ impl Closure {
     }
 
     /// Stops with the record's place, or counts it, as the policy says.
-    fn failed(&self, batch: &Batch, offset: i64, reason: String, skipped: &mut Skipped) -> Result<(), OperatorError> {
+    fn failed(
+        &self,
+        batch: &Batch,
+        offset: i64,
+        reason: String,
+        skipped: &mut Skipped,
+    ) -> Result<(), OperatorError> {
         let origin = batch.origin();
         let error = OperatorError {
             topic: origin.topic.clone(),
@@ -90,7 +96,12 @@ impl Closure {
         }
     }
 
-    fn filtered(&self, mut batch: Batch, keep: &Filter, skipped: &mut Skipped) -> Result<Batch, OperatorError> {
+    fn filtered(
+        &self,
+        mut batch: Batch,
+        keep: &Filter,
+        skipped: &mut Skipped,
+    ) -> Result<Batch, OperatorError> {
         let mut failures = Vec::new();
         batch.retain(|record| {
             Ok::<_, OperatorError>(keep(record).unwrap_or_else(|reason| {

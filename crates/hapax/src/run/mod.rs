@@ -60,8 +60,10 @@ struct Life {
     /// A run of this process has read or written.
     has_worked: bool,
     runs: u64,
-    /// The claim of the run before.
-    previous: Option<(Generation, RunNonce)>,
+    /// The newest claim of this process.
+    previous: Option<Generation>,
+    /// Every run of this process.
+    own_runs: Vec<RunNonce>,
     /// `fresh` was asked for and is not done yet.
     fresh: bool,
     /// The checkpoint store, once it is opened.
@@ -81,6 +83,7 @@ impl Life {
             has_worked: false,
             runs: 0,
             previous: None,
+            own_runs: Vec::new(),
             fresh,
             store: None,
         }
@@ -217,8 +220,10 @@ impl Life {
             counters: self.counters.clone(),
             progress: self.options.progress.clone(),
             previous: self.previous,
+            own_runs: self.own_runs.clone(),
         };
         let mut decider = CheckpointDecider::new(start);
+        self.own_runs.push(decider.run());
         let takeover = decider.take_over().await;
         self.previous = decider.claimed().or(self.previous);
         let setting = worker::Setting {

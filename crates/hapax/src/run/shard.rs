@@ -130,8 +130,9 @@ impl Shard {
         }
         let (mut writers, mut lanes) = (Vec::new(), Vec::new());
         for sink in &around.plan.sinks {
-            let lane =
-                sink.transactional_cluster().map(|cluster| LaneId { cluster: cluster.clone(), shard: start.shard });
+            let lane = sink
+                .transactional_cluster()
+                .map(|cluster| LaneId { cluster: cluster.clone(), shard: start.shard });
             let cx = WriterContext {
                 host: around.host.clone(),
                 clusters: around.clusters.clone(),
@@ -187,7 +188,11 @@ impl Shard {
     async fn next(&mut self) -> Next {
         let Self { commands, writers, readers, drained, .. } = self;
         let failed = async {
-            if writers.is_empty() { future::pending().await } else { select_all(writers.iter_mut().map(|writer| writer.failed())).await.0 }
+            if writers.is_empty() {
+                future::pending().await
+            } else {
+                select_all(writers.iter_mut().map(|writer| writer.failed())).await.0
+            }
         };
         let chunk = async {
             if readers.is_empty() || *drained {

@@ -39,13 +39,14 @@ pub(super) async fn find(
     clusters: &Clusters,
     store: &Store,
     fresh: bool,
-    previous: Option<(Generation, RunNonce)>,
+    previous: Option<Generation>,
 ) -> Result<Found, JobError> {
     let begin = Begin { plan, host, clusters, store: store.clone() };
     let brokers = Brokers::connect(host, clusters).await?;
     let transaction_timeout = begin.transaction_timeout(&brokers).await?;
     let name = &plan.name;
-    let stored = begin.store.job(name).await.map_err(|error| begin.store_error("reading the job record", error))?;
+    let stored =
+        begin.store.job(name).await.map_err(|error| begin.store_error("reading the job record", error))?;
     let (incarnation, record) = match stored {
         Some(stored) if !fresh => (stored.incarnation, stored.record),
         Some(stored) => begin.anew(&brokers, Some(stored.incarnation)).await?,
@@ -78,8 +79,9 @@ pub(super) fn open(plan: &Plan, host: &Host) -> Result<Store, JobError> {
         let host = sleeper.clone();
         Box::pin(async move { host.sleep(wait).await })
     });
-    Store::open(url, Patience::default(), sleep)
-        .map_err(|error| JobError::store(format!("job {}: opening the checkpoint store {url}", plan.name), error))
+    Store::open(url, Patience::default(), sleep).map_err(|error| {
+        JobError::store(format!("job {}: opening the checkpoint store {url}", plan.name), error)
+    })
 }
 
 impl Begin<'_> {
@@ -104,7 +106,9 @@ impl Begin<'_> {
             }
             let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
             let maximum = match admin::broker_config(client, "transaction.max.timeout.ms", patience).await {
-                Ok(value) => value.and_then(|value| value.parse().ok()).map_or(timeout, Duration::from_millis),
+                Ok(value) => {
+                    value.and_then(|value| value.parse().ok()).map_or(timeout, Duration::from_millis)
+                }
                 Err(error) => {
                     tracing::warn!(cluster = %name, "the broker's transaction.max.timeout.ms could not be read ({error}); {timeout:?} is tried");
                     continue;
@@ -132,7 +136,8 @@ impl Begin<'_> {
 
     /// A store without this job, although there is one somewhere.
     async fn refuse_lost_store(&self, brokers: &Brokers, used: bool) -> Result<(), JobError> {
-        let survey = self.store.survey().await.map_err(|error| self.store_error("looking at what is", error))?;
+        let survey =
+            self.store.survey().await.map_err(|error| self.store_error("looking at what is", error))?;
         if !survey.jobs.is_empty() {
             let jobs: Vec<String> = survey.jobs.iter().map(Name::to_string).collect();
             return Err(self.needs_person(
@@ -169,9 +174,10 @@ impl Begin<'_> {
                 continue;
             }
             let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
-            let listed = transaction::list_transactions(client, &ListFilter::default(), patience)
-                .await
-                .map_err(|error| JobError::kafka(format!("listing the transactions of cluster {name}"), error))?;
+            let listed =
+                transaction::list_transactions(client, &ListFilter::default(), patience).await.map_err(
+                    |error| JobError::kafka(format!("listing the transactions of cluster {name}"), error),
+                )?;
             let ours = listed.iter().filter_map(|listed| TransactionalId::parse(&listed.transactional_id));
             known.extend(ours.filter(|id| id.job == self.plan.name));
             let lane = hapax_commit::LaneId { cluster: name.clone(), shard: hapax_commit::ShardId(0) };
@@ -193,7 +199,11 @@ impl Begin<'_> {
     }
 
     /// `--fresh`: fences what may still run on the old chain, then begins the next incarnation.
-    async fn anew(&self, brokers: &Brokers, old: Option<Incarnation>) -> Result<(Incarnation, JobRecord), JobError> {
+    async fn anew(
+        &self,
+        brokers: &Brokers,
+        old: Option<Incarnation>,
+    ) -> Result<(Incarnation, JobRecord), JobError> {
         self.probe().await?;
         if let Some(old) = old {
             self.close(old).await?;
@@ -211,7 +221,10 @@ impl Begin<'_> {
     async fn close(&self, old: Incarnation) -> Result<(), JobError> {
         let chain = self.store.chain(&self.plan.name, old, 0);
         for _ in 0..limits::CLAIM_TRIES {
-            let last = chain.last_number().await.map_err(|error| self.store_error("finding the chain's end", error))?;
+            let last = chain
+                .last_number()
+                .await
+                .map_err(|error| self.store_error("finding the chain's end", error))?;
             let number = last.map_or(SlotNumber::FIRST, SlotNumber::next);
             let claim = hapax_commit::Claim { ids: BTreeMap::new(), layout: 0, by: "--fresh".into() };
             let slot = Slot {
@@ -229,7 +242,10 @@ impl Begin<'_> {
         }
         Err(JobError::Run {
             code: Code::Disturbed,
-            message: format!("job {}: the old chain could not be closed, other runs keep writing to it", self.plan.name),
+            message: format!(
+                "job {}: the old chain could not be closed, other runs keep writing to it",
+                self.plan.name
+            ),
         })
     }
 
@@ -242,7 +258,10 @@ impl Begin<'_> {
 
     async fn probe(&self) -> Result<(), JobError> {
         let run = RunNonce(self.host.random_u128());
-        self.store.probe(run).await.map_err(|error| self.store_error("probing that a slot is created only once", error))
+        self.store
+            .probe(run)
+            .await
+            .map_err(|error| self.store_error("probing that a slot is created only once", error))
     }
 
     /// The record of a new job: concrete positions before the first record is read.
@@ -295,7 +314,9 @@ impl Begin<'_> {
         for topic in self.topics().await? {
             match record.topics.get(&topic_key(&topic)) {
                 Some(known) => self.check_topic(&topic, known)?,
-                None => tracing::info!(job = %self.plan.name, topic = topic.topic, "a topic that the job record does not know"),
+                None => {
+                    tracing::info!(job = %self.plan.name, topic = topic.topic, "a topic that the job record does not know")
+                }
             }
         }
         Ok(())
@@ -332,14 +353,16 @@ impl Begin<'_> {
                     self.plan.name
                 ),
             }),
-            _ if record.genesis.keys().any(|split| !self.has_source(&split.0)) => Err(JobError::Configuration {
-                code: Code::JobChanged,
-                message: format!(
-                    "job {}: the job record has positions of a source that the pipeline does not have any more; put \
+            _ if record.genesis.keys().any(|split| !self.has_source(&split.0)) => {
+                Err(JobError::Configuration {
+                    code: Code::JobChanged,
+                    message: format!(
+                        "job {}: the job record has positions of a source that the pipeline does not have any more; put \
                      it back, or begin anew with --fresh",
-                    self.plan.name
-                ),
-            }),
+                        self.plan.name
+                    ),
+                })
+            }
             _ => Ok(()),
         }
     }

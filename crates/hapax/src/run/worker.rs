@@ -74,7 +74,10 @@ fn positions_of(splits: &[SplitId], all: &Positions) -> Positions {
     splits.iter().filter_map(of).collect()
 }
 
-fn identities_of(shard: ShardId, takeover: &Takeover) -> BTreeMap<hapax_commit::LaneId, [hapax_commit::Identity; 3]> {
+fn identities_of(
+    shard: ShardId,
+    takeover: &Takeover,
+) -> BTreeMap<hapax_commit::LaneId, [hapax_commit::Identity; 3]> {
     let own = takeover.identities.iter().filter(|(lane, _)| lane.shard == shard);
     own.map(|(lane, identities)| (lane.clone(), *identities)).collect()
 }
@@ -98,7 +101,11 @@ fn start_one(setting: &Setting, number: usize, starts: Vec<ShardStart>) -> Resul
 impl Workers {
     /// Drives the shards to the run's end, then waits until every worker is gone: nothing of this run is sent
     /// after the next one begins.
-    pub(super) async fn drive(mut self, decider: &mut CheckpointDecider, stop: StopSignal) -> Result<RunEnd, JobError> {
+    pub(super) async fn drive(
+        mut self,
+        decider: &mut CheckpointDecider,
+        stop: StopSignal,
+    ) -> Result<RunEnd, JobError> {
         let panicked = panicked(&mut self.handles);
         let ended = tokio::select! { biased;
             ended = decider.drive(self.links, stop) => ended,

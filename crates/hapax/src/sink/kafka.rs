@@ -18,7 +18,6 @@ use hapax_commit::{
 use hapax_host::{Deadline, Instant};
 use hapax_kafka::{
     Client,
-    partition::partition_of_key,
     producer::{Destination, Flushed, LaneProducer, OpenAs, ProducerConfig, TopicHandle},
     record, transaction,
 };
@@ -157,7 +156,9 @@ impl Sink for KafkaSinks {
             let topics = found.iter().map(|topic| {
                 SourceTopic::of(&self.cluster, topic).map_err(|code| SinkError::Configuration {
                     sink: format!("{}/{}", self.cluster, topic.name),
-                    reason: format!("the broker does not serve this topic: {code}; create it, or correct the name"),
+                    reason: format!(
+                        "the broker does not serve this topic: {code}; create it, or correct the name"
+                    ),
                 })
             });
             topics.collect()
@@ -288,12 +289,16 @@ impl KafkaWriter {
 
     async fn routed(&mut self, origin: &Origin, record: &RecordRef<'_>) -> Result<TopicHandle, SinkError> {
         let Some(name) = record.topic else {
-            return Err(self.bad(origin, record, "no operator chose a topic for it and the sink has none".into()));
+            return Err(self.bad(
+                origin,
+                record,
+                "no operator chose a topic for it and the sink has none".into(),
+            ));
         };
         self.topic(name).await
     }
 
-    /// The partition of a record, or none for the producer's choice among those of a record without a key.
+    /// The partition of a record, or none for the producer's choice: by key, and without one where its batch goes.
     fn partition(
         &self,
         route: &Route,
@@ -315,7 +320,7 @@ impl KafkaWriter {
                 Err(self.bad(origin, record, reason))
             }
             Some(partition) => Ok(Some(partition)),
-            None => Ok(record.key.map(|key| partition_of_key(key, count))),
+            None => Ok(None),
         }
     }
 

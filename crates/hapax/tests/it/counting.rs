@@ -37,12 +37,17 @@ impl Source for Counting {
     }
 
     fn genesis<'a>(&'a self, _: &'a SourceContext) -> BoxFuture<'a, Result<Positions, SourceError>> {
-        let position = Position { next: 0, leader_epoch: None, topic_id: None, file: None, end: Some(self.count) };
+        let position =
+            Position { next: 0, leader_epoch: None, topic_id: None, file: None, end: Some(self.count) };
         let splits = (0..self.splits).map(|n| (SplitId(format!("counting/{n}")), position.clone())).collect();
         Box::pin(async move { Ok(splits) })
     }
 
-    fn serves<'a>(&'a self, _: &'a SourceContext, _: &'a Positions) -> BoxFuture<'a, Result<(), SourceError>> {
+    fn serves<'a>(
+        &'a self,
+        _: &'a SourceContext,
+        _: &'a Positions,
+    ) -> BoxFuture<'a, Result<(), SourceError>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -70,7 +75,8 @@ impl Reader for CountingReader {
             let Some((split, position)) = open.min_by_key(|(_, position)| position.next) else {
                 return std::future::pending().await;
             };
-            let origin = Origin { split: split.clone(), topic: "counting".into(), partition: 0, partitions: None };
+            let origin =
+                Origin { split: split.clone(), topic: "counting".into(), partition: 0, partitions: None };
             let mut batch = Batch::builder(Arc::new(origin));
             let text = format!("{}:{}", split.0, position.next);
             batch.push(RecordRef {
@@ -83,7 +89,7 @@ impl Reader for CountingReader {
                 partition: None,
             });
             position.next += 1;
-            Ok(Chunk { batch: batch.build(), position: position.clone(), lag: None })
+            Ok(Chunk { batch: batch.build(), position: position.clone(), lag: None, skipped: 0 })
         })
     }
 }
