@@ -31,7 +31,7 @@ impl Workers {
                 });
             }
         }
-        Ok(WorkerHandle { wait, cancel: Some(cancel) })
+        Ok(WorkerHandle { wait, ended: None, cancel: Some(cancel) })
     }
 }
 
@@ -55,6 +55,7 @@ fn start_thread(
 #[derive(Debug)]
 pub struct WorkerHandle {
     wait: oneshot::Receiver<()>,
+    ended: Option<Result<(), WorkerPanicked>>,
     cancel: Option<oneshot::Sender<()>>,
 }
 
@@ -68,11 +69,16 @@ impl WorkerHandle {
         self.cancel = None;
     }
 
-    /// Waits for the end of the worker.
+    /// Waits for the end of the worker. May be called again; the answer stays.
     ///
     /// # Errors
     /// The worker panicked.
     pub async fn join(&mut self) -> Result<(), WorkerPanicked> {
-        (&mut self.wait).await.map_err(|_| WorkerPanicked)
+        if let Some(ended) = self.ended {
+            return ended;
+        }
+        let ended = (&mut self.wait).await.map_err(|_| WorkerPanicked);
+        self.ended = Some(ended);
+        ended
     }
 }
