@@ -18,6 +18,7 @@ pub mod fetch;
 pub mod limits;
 pub mod metadata;
 pub mod partition;
+pub mod producer;
 pub mod record;
 pub mod transaction;
 pub mod wire;

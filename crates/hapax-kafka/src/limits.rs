@@ -45,6 +45,24 @@ pub const MAX_TOPICS_PER_LOOKUP: usize = 1000;
 /// Longest wait after `CONCURRENT_TRANSACTIONS`.
 pub const CONCURRENT_TRANSACTIONS_BACKOFF_MAX: Duration = Duration::from_millis(100);
 
+/// Produce requests without an answer on one connection, and batches of one partition under way: a partition's leader
+/// remembers the last five batches of a producer, so what is resent within them is recognised.
+pub const MAX_PRODUCE_IN_FLIGHT: usize = 5;
+
+/// Batches are collected into one produce request up to this size: a broker handles one request of a connection at a
+/// time, so a larger one only delays the answer.
+pub const MAX_PRODUCE_REQUEST: usize = 8 * 1024 * 1024;
+
+/// How often a producer that waits without a delivery timeout says what it waits for.
+pub const STILL_UNDELIVERED_REPORT: Duration = Duration::from_secs(10);
+
+/// How long a topic that was there may be unknown to brokers before it counts as deleted: metadata reaches a restarted
+/// broker within seconds.
+pub const UNKNOWN_TOPIC_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a topic may be unknown when it is looked up: it takes a moment from its creation to all brokers.
+pub const TOPIC_LOOKUP_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Answers of one leader that the fetcher holds: the one that is being read, and one ahead of it.
 pub const FETCH_ANSWERS_PER_LEADER: usize = 2;
 

@@ -29,7 +29,7 @@ impl Partitioner {
         assert!(partitions > 0, "a topic has at least one partition, not {partitions}");
         match (explicit, key) {
             (Some(partition), _) => partition,
-            (None, Some(key)) => partition_of_key(key, partitions),
+            (None, Some(key)) => murmur2_partition(key, partitions),
             (None, None) => match self.sticky {
                 Some(partition) if partition < partitions => partition,
                 _ => self.stick(None, partitions),
@@ -69,7 +69,7 @@ impl Partitioner {
 ///
 /// # Panics
 /// When `partitions` is not positive.
-pub fn partition_of_key(key: &[u8], partitions: i32) -> i32 {
+pub fn murmur2_partition(key: &[u8], partitions: i32) -> i32 {
     to_positive(murmur2(key)) % partitions
 }
 
@@ -113,7 +113,7 @@ mod tests {
             ("abc", 479470107),
         ] {
             assert_eq!(murmur2(key.as_bytes()), hash, "{key}");
-            assert_eq!(partition_of_key(key.as_bytes(), 7), (hash & 0x7fff_ffff) % 7);
+            assert_eq!(murmur2_partition(key.as_bytes(), 7), (hash & 0x7fff_ffff) % 7);
         }
         assert_eq!(to_positive(-1), i32::MAX);
         assert_eq!(to_positive(i32::MIN), 0);
@@ -125,7 +125,7 @@ mod tests {
         let mut seen = [0; 5];
         for _ in 0..500 {
             let chosen = partitioner.choose(None, None, 5);
-            assert_eq!(partitioner.choose(Some(b"key"), None, 5), partition_of_key(b"key", 5));
+            assert_eq!(partitioner.choose(Some(b"key"), None, 5), murmur2_partition(b"key", 5));
             assert_eq!(partitioner.choose(Some(b"key"), Some(4), 5), 4);
             partitioner.batch_sealed((chosen + 1) % 5, 5);
             assert_eq!(partitioner.choose(None, None, 5), chosen);

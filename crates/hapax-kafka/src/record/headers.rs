@@ -15,9 +15,20 @@ pub enum Headers<'a> {
     Encoded(EncodedHeaders<'a>),
 }
 
-impl Headers<'_> {
+impl<'a> Headers<'a> {
     /// No headers.
     pub const NONE: Self = Self::List(&[]);
+
+    /// What another record's headers look like on the wire, from a source that is trusted to have encoded them.
+    ///
+    /// # Panics
+    /// When `bytes` are not the encoding of exactly `count` headers: they would damage the whole batch.
+    pub fn encoded(bytes: &'a [u8], count: u32) -> Self {
+        match EncodedHeaders::parse(count, bytes) {
+            Ok(encoded) => Self::Encoded(encoded),
+            Err(error) => panic!("{count} headers in {} bytes: {error}", bytes.len()),
+        }
+    }
 
     pub(super) fn count(&self) -> usize {
         match self {
