@@ -1,7 +1,8 @@
 //! What the cluster looks like: brokers, topics, leaders with their epochs, topic ids.
 //!
-//! Owns the cache and how a newer answer is merged into it. Invariant: within one topic id the leader epoch of a
-//! partition never goes back, so an answer of a broker that lags behind does not undo a newer one (KIP-320).
+//! Owns the cache and how a newer answer is merged into it. Invariant: from one good answer about a topic id to the
+//! next the leader epoch of a partition never goes back, so a broker that lags behind does not undo what a newer one
+//! said (KIP-320).
 
 use crate::{
     ClientError, KafkaCode, NodeId,

@@ -1,7 +1,7 @@
 //! Trying again: how long to wait, and until when.
 
 use crate::{
-    Client, ClientError, KafkaCode,
+    Client, ClientError, KafkaCode, NodeId,
     client::backoff,
     error::{CallError, Cause, RequestKind},
     limits,
@@ -59,6 +59,25 @@ impl<'a> Retry<'a> {
         Ok(())
     }
 
+    /// One step of a try, given up when the operation's time is over. Only for steps without effect: look-ups,
+    /// connecting.
+    pub(crate) async fn bounded<T, E: Into<ClientError>>(
+        &self,
+        step: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ClientError> {
+        let host = self.client.host();
+        let Some(remaining) = self.deadline.remaining(host.now()) else {
+            return step.await.map_err(Into::into);
+        };
+        match host.timeout(remaining, step).await {
+            Some(result) => result.map_err(Into::into),
+            None => {
+                let cause = Cause::TimedOut(remaining);
+                Err(CallError::NotSent { api: "look-up", node: NodeId::BOOTSTRAP, cause }.into())
+            }
+        }
+    }
+
     fn wait_after(&self, last: &ClientError) -> Duration {
         if last.code() == Some(KafkaCode::CONCURRENT_TRANSACTIONS) {
             let doubled =
@@ -84,7 +103,7 @@ pub(crate) async fn within<T>(
     client: &Client,
     deadline: Deadline,
     api: &'static str,
-    node: crate::NodeId,
+    node: NodeId,
     answer: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, CallError> {
     let Some(remaining) = deadline.remaining(client.host().now()) else { return answer.await };

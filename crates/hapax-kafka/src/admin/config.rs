@@ -68,12 +68,12 @@ pub async fn describe_configs(
             ConfigResource::Broker(node) => node,
             ConfigResource::Topic(_) => some_node(client, tries),
         };
-        match describe_at(client, node, resource, &request, deadline).await {
+        match describe_at(client, node, resource, &request, &retry).await {
             Ok(configs) => return Ok(configs),
             Err(error) => retry.again(error).await?,
         }
         tries += 1;
-        let _ = client.refresh(&[]).await;
+        let _ = retry.bounded(client.refresh(&[])).await;
     }
 }
 
@@ -88,12 +88,12 @@ async fn describe_at(
     node: NodeId,
     resource: ConfigResource<'_>,
     request: &DescribeConfigsRequest,
-    deadline: Deadline,
+    retry: &Retry<'_>,
 ) -> Result<Configs, ClientError> {
-    let connection = client.control_connection(node).await?;
+    let connection = retry.bounded(client.control_connection(node)).await?;
     let version = connection.choose(DescribeConfigsRequest::KEY, VERSIONS)?;
     let answer = connection.call(version, request, limits::LOOKUP_TIMEOUT);
-    let response = within(client, deadline, DescribeConfigsRequest::NAME, node, answer).await?;
+    let response = within(client, retry.deadline(), DescribeConfigsRequest::NAME, node, answer).await?;
     let result = response.results.into_iter().next().ok_or_else(|| CallError::Malformed {
         api: DescribeConfigsRequest::NAME,
         node,
@@ -131,11 +131,11 @@ pub async fn broker_config(
         let node = some_node(client, tries);
         let resource = ConfigResource::Broker(node);
         let request = DescribeConfigsRequest::default().with_resources(vec![resource.wire(&[key])]);
-        match describe_at(client, node, resource, &request, deadline).await {
+        match describe_at(client, node, resource, &request, &retry).await {
             Ok(mut configs) => return Ok(configs.remove(key).flatten()),
             Err(error) => retry.again(error).await?,
         }
         tries += 1;
-        let _ = client.refresh(&[]).await;
+        let _ = retry.bounded(client.refresh(&[])).await;
     }
 }

@@ -29,13 +29,13 @@ impl<R: Request + Sync> AskLeader<'_, R> {
         let subject = format!("{}-{}", self.topic, self.partition);
         let mut retry = Retry::new(client, self.kind, &subject, deadline);
         loop {
-            let error = match self.once(client, deadline, &subject).await {
+            let error = match self.once(client, &retry, &subject).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
             let stale = moves_the_leader(&error);
             retry.again(error).await?;
-            if stale && let Err(error) = client.refresh(&[self.topic]).await {
+            if stale && let Err(error) = retry.bounded(client.refresh(&[self.topic])).await {
                 retry.again(error).await?;
             }
         }
@@ -44,13 +44,14 @@ impl<R: Request + Sync> AskLeader<'_, R> {
     async fn once(
         &self,
         client: &Client,
-        deadline: Deadline,
+        retry: &Retry<'_>,
         subject: &str,
     ) -> Result<R::Response, ClientError> {
-        let connection = leader_connection(client, self.topic, self.partition, self.kind).await?;
+        let connection = leader_connection(client, self.topic, self.partition, self.kind);
+        let connection = retry.bounded(connection).await?;
         let version = connection.choose(R::KEY, self.versions.clone())?;
         let answer = connection.call(version, self.request, limits::LOOKUP_TIMEOUT);
-        let response = within(client, deadline, R::NAME, connection.node(), answer).await?;
+        let response = within(client, retry.deadline(), R::NAME, connection.node(), answer).await?;
         match (self.code)(&response) {
             Some(KafkaCode::NONE) => Ok(response),
             Some(code) => Err(ClientError::broker(self.kind, subject, code)),

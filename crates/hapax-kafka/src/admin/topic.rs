@@ -82,26 +82,26 @@ pub async fn create_topics(
 async fn create(client: &Client, topic: &NewTopic, deadline: Deadline) -> Result<Created, ClientError> {
     let mut retry = Retry::new(client, RequestKind::CreateTopics, &topic.name, deadline);
     loop {
-        match create_once(client, topic, deadline).await {
+        match create_once(client, topic, &retry).await {
             Ok(created) => return Ok(created),
             Err(error) => retry.again(error).await?,
         }
-        let _ = client.refresh(&[]).await;
+        let _ = retry.bounded(client.refresh(&[])).await;
     }
 }
 
-async fn create_once(client: &Client, topic: &NewTopic, deadline: Deadline) -> Result<Created, ClientError> {
+async fn create_once(client: &Client, topic: &NewTopic, retry: &Retry<'_>) -> Result<Created, ClientError> {
     // Any broker forwards the request in KRaft; where only the controller takes it, metadata names it.
     let node =
         client.controller().or_else(|| client.nodes().first().copied()).unwrap_or(crate::NodeId::BOOTSTRAP);
-    let connection = client.control_connection(node).await?;
+    let connection = retry.bounded(client.control_connection(node)).await?;
     let version = connection.choose(CreateTopicsRequest::KEY, VERSIONS)?;
     let timeout = client.config().request_timeout;
     let request = CreateTopicsRequest::default()
         .with_topics(vec![topic.wire()])
         .with_timeout_ms(i32::try_from(timeout.as_millis() / 2).unwrap_or(i32::MAX));
     let answer = connection.call(version, &request, timeout);
-    let response = within(client, deadline, CreateTopicsRequest::NAME, node, answer).await?;
+    let response = within(client, retry.deadline(), CreateTopicsRequest::NAME, node, answer).await?;
     let result = response.topics.into_iter().next().ok_or_else(|| CallError::Malformed {
         api: CreateTopicsRequest::NAME,
         node,

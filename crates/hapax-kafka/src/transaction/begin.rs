@@ -156,13 +156,13 @@ pub async fn init_idempotent(client: &Client, deadline: Deadline) -> Result<Iden
         let nodes = client.nodes();
         let node =
             usize::try_from(tries).ok().and_then(|tries| nodes.get(tries % nodes.len().max(1)).copied());
-        match init_idempotent_at(client, node, &request, deadline).await {
+        match init_idempotent_at(client, node, &request, &retry).await {
             Ok(identity) => return Ok(identity),
             Err(error) => retry.again(error).await?,
         }
         tries += 1;
         // A broker that is gone stands in old metadata; this asks the others.
-        let _ = client.refresh(&[]).await;
+        let _ = retry.bounded(client.refresh(&[])).await;
     }
 }
 
@@ -170,12 +170,13 @@ async fn init_idempotent_at(
     client: &Client,
     node: Option<NodeId>,
     request: &InitProducerIdRequest,
-    deadline: Deadline,
+    retry: &Retry<'_>,
 ) -> Result<Identity, ClientError> {
-    let connection = client.control_connection(node.unwrap_or(NodeId::BOOTSTRAP)).await?;
+    let connection = retry.bounded(client.control_connection(node.unwrap_or(NodeId::BOOTSTRAP))).await?;
     let version = connection.choose(InitProducerIdRequest::KEY, INIT_VERSIONS)?;
     let answer = connection.call(version, request, limits::INIT_PRODUCER_ID_REQUEST_TIMEOUT);
-    let response = within(client, deadline, InitProducerIdRequest::NAME, connection.node(), answer).await?;
+    let response =
+        within(client, retry.deadline(), InitProducerIdRequest::NAME, connection.node(), answer).await?;
     match KafkaCode(response.error_code) {
         KafkaCode::NONE => Ok(identity_of(&response)),
         code => Err(ClientError::broker(RequestKind::InitProducerId, "an idempotent producer", code)),

@@ -185,12 +185,15 @@ pub async fn list_transactions(
     filter: &ListFilter,
     deadline: Deadline,
 ) -> Result<Vec<ListedTransaction>, ClientError> {
-    client.refresh(&[]).await?;
+    let mut retry = Retry::new(client, RequestKind::ListTransactions, "all brokers", deadline);
+    while let Err(error) = retry.bounded(client.refresh(&[])).await {
+        retry.again(error).await?;
+    }
     let mut listed = Vec::new();
     for node in client.nodes() {
         let mut retry = Retry::new(client, RequestKind::ListTransactions, &node.to_string(), deadline);
         loop {
-            match list_at(client, node, filter, deadline).await {
+            match list_at(client, node, filter, &retry).await {
                 Ok(found) => break listed.extend(found),
                 Err(error) => retry.again(error).await?,
             }
@@ -205,13 +208,13 @@ async fn list_at(
     client: &Client,
     node: NodeId,
     filter: &ListFilter,
-    deadline: Deadline,
+    retry: &Retry<'_>,
 ) -> Result<Vec<ListedTransaction>, ClientError> {
     let needed = if filter.pattern.is_some() { 2 } else { i16::from(filter.open_longer_than.is_some()) };
-    let connection = client.control_connection(node).await?;
+    let connection = retry.bounded(client.control_connection(node)).await?;
     let version = connection.choose(ListTransactionsRequest::KEY, needed..=2)?;
     let answer = connection.call(version, &list_request(filter), limits::LOOKUP_TIMEOUT);
-    let response = within(client, deadline, ListTransactionsRequest::NAME, node, answer).await?;
+    let response = within(client, retry.deadline(), ListTransactionsRequest::NAME, node, answer).await?;
     match KafkaCode(response.error_code) {
         KafkaCode::NONE => {
             Ok(response.transaction_states.into_iter().map(|state| listed(state, node)).collect())

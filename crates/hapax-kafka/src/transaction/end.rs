@@ -167,7 +167,7 @@ async fn version_lowered(
         return None;
     }
     loop {
-        let error = match client.transaction_version().await {
+        let error = match retry.bounded(client.transaction_version()).await {
             Ok(TransactionVersion::V2) => return None,
             Ok(cluster) if !sent => {
                 let transactional_id = ask.transactional_id.to_owned();
@@ -191,7 +191,8 @@ impl Ask<'_, EndTxnRequest> {
         sent: &mut bool,
         on_written: &mut (impl FnMut() + Send),
     ) -> Result<EndTxnResponse, ClientError> {
-        let connection = client.coordinator(CoordinatorKind::Transaction, self.transactional_id).await?;
+        let coordinator = client.coordinator(CoordinatorKind::Transaction, self.transactional_id);
+        let connection = retry.bounded(coordinator).await?;
         let result = async {
             let version = connection.choose(EndTxnRequest::KEY, self.versions.clone())?;
             let mut answer = connection.call(version, self.request, self.timeout);

@@ -56,7 +56,7 @@ impl<R: Request + Sync> Ask<'_, R> {
 
     async fn once(&self, client: &Client, retry: &Retry<'_>) -> Result<R::Response, ClientError> {
         let id = self.transactional_id;
-        let connection = client.coordinator(CoordinatorKind::Transaction, id).await?;
+        let connection = retry.bounded(client.coordinator(CoordinatorKind::Transaction, id)).await?;
         let result = self.call(client, &connection, retry).await;
         if result.as_ref().is_err_and(leaves_the_coordinator_in_doubt) {
             client.forget_coordinator(CoordinatorKind::Transaction, id);

@@ -112,6 +112,15 @@ fn a_transaction_that_timed_out_is_not_committed_and_says_so() {
         let expected = world.by_version(KafkaCode::PRODUCER_FENCED, KafkaCode::INVALID_TXN_STATE);
         assert_eq!(code(&prepared.end(&world.client, true).await), expected);
         assert_eq!(world.described().await, (TransactionState::CompleteAbort, after));
+        // V2 even hands the fencing epoch to whoever still has the old one: nothing may be written under an identity
+        // that ending a saved transaction answered.
+        let answer = prepared.end(&world.client, false).await;
+        match world.version {
+            TransactionVersion::V1 => assert_eq!(code(&answer), KafkaCode::PRODUCER_FENCED),
+            TransactionVersion::V2 => {
+                assert!(matches!(answer, EndTxnAnswer::Aborted { next } if next == after), "{answer:?}");
+            }
+        }
     });
 }
 
@@ -179,6 +188,17 @@ fn a_transaction_that_never_wrote_cannot_be_committed() {
         };
         assert_eq!(code(&empty.end(&world.client, true).await), KafkaCode::INVALID_TXN_STATE);
         assert_eq!(world.described().await, (TransactionState::Empty, identity));
+        // To abort nothing is an error on V1 and a new producer epoch on V2.
+        let answer = empty.end(&world.client, false).await;
+        match world.version {
+            TransactionVersion::V1 => assert_eq!(code(&answer), KafkaCode::INVALID_TXN_STATE),
+            TransactionVersion::V2 => {
+                assert!(
+                    matches!(answer, EndTxnAnswer::Aborted { next } if next == later(identity, 1)),
+                    "{answer:?}"
+                );
+            }
+        }
     });
 }
 

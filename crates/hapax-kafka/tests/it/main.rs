@@ -7,5 +7,7 @@ mod client;
 mod ending;
 mod failover;
 mod level;
+mod listing;
 mod other_process;
+mod producer;
 mod support;
