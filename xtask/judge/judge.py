@@ -97,8 +97,10 @@ def add_partitions(request):
 
 def delete_records(request):
     """Moves the log start: what lies before the offset can no longer be read."""
+    # The client's own thread settles the futures: it must outlive them.
+    client = admin(request)
     target = TopicPartition(request["topic"], request["partition"], request["before"])
-    settle(admin(request).delete_records([target]))
+    settle(client.delete_records([target]))
 
 
 def topics(request):
@@ -107,8 +109,9 @@ def topics(request):
 
 
 def group_offsets(request):
+    client = admin(request)
     query = [ConsumerGroupTopicPartitions(request["group"])]
-    found = settle(admin(request).list_consumer_group_offsets(query))
+    found = settle(client.list_consumer_group_offsets(query))
     return [
         [p.topic, p.partition, p.offset, p.metadata]
         for p in found[request["group"]].topic_partitions

@@ -44,3 +44,44 @@ impl AbortedFilter {
         batch.attributes.is_transactional() && self.open.contains(&batch.producer_id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{BatchBuilder, Batches, Compression, Compressor, RecordRef, Stamp};
+
+    /// The header of one record at an offset, or of its producer's marker.
+    fn batch(offset: i64, producer_id: i64, transactional: bool) -> BatchHeader {
+        let mut builder = BatchBuilder::new();
+        builder.push(&RecordRef::default()).unwrap();
+        let sealed = builder.seal(Compression::None, &mut Compressor::new()).unwrap();
+        let stamp = Stamp { producer_id, producer_epoch: 0, base_sequence: 0, transactional };
+        let header = *Batches::new(sealed.stamp(stamp).to_bytes()).next().unwrap().unwrap().header();
+        BatchHeader { base_offset: offset, ..header }
+    }
+
+    #[test]
+    fn transactions_are_listed_in_no_order_and_end_at_their_markers() {
+        let mut filter = AbortedFilter::new([(7, 20), (8, 5), (7, 0)]);
+        assert!(filter.drops(&batch(0, 7, true), None));
+        assert!(!filter.drops(&batch(1, 8, true), None), "an earlier transaction of 8 was committed");
+        assert!(!filter.drops(&batch(2, 7, true), Some(ControlKind::Abort)));
+        assert!(!filter.drops(&batch(3, 7, true), None), "this transaction of 7 is not listed");
+        assert!(!filter.drops(&batch(4, 8, true), Some(ControlKind::Commit)));
+        assert!(filter.drops(&batch(6, 8, true), None));
+        assert!(filter.drops(&batch(21, 7, true), None));
+    }
+
+    #[test]
+    fn a_transaction_that_began_before_the_answer_is_dropped_from_its_first_batch_on() {
+        let mut filter = AbortedFilter::new([(7, 3)]);
+        assert!(filter.drops(&batch(100, 7, true), None));
+    }
+
+    #[test]
+    fn records_without_a_transaction_stay() {
+        let mut filter = AbortedFilter::new([(7, 0)]);
+        assert!(!filter.drops(&batch(1, 7, false), None));
+        assert!(!filter.drops(&batch(2, -1, false), None));
+    }
+}

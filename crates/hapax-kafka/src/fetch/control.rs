@@ -8,8 +8,9 @@
 
 use super::{
     FetchError, TopicPartition,
+    place::{Missing, locate},
+    range::log_range,
     request::{Asked, Terms, ask},
-    task::{Missing, locate, log_range},
 };
 use crate::{
     Client, ClientError, Isolation, KafkaCode, Leader,

@@ -13,8 +13,8 @@
 //!
 //! Invariants: chunks of a partition come in offset order, and each begins where the one before ended; nothing of an
 //! earlier assignment is delivered after [`Fetcher::assign`], [`Fetcher::unassign`] or [`Fetcher::pause`]; trouble
-//! that can pass is never an error, however long it lasts; a failure is sticky until its partition is assigned anew
-//! or unassigned.
+//! that can pass is never an error, however long it lasts; a failure is sticky until its partition is assigned anew,
+//! unassigned or paused.
 //!
 //! Not done here: detection of a truncated log by leader epochs (KIP-320); the epochs are handed out with positions.
 //! Fetch sessions (KIP-227) are not used.
@@ -25,6 +25,8 @@ mod aborted;
 mod completed;
 mod control;
 mod error;
+mod place;
+mod range;
 mod request;
 mod slot;
 mod task;
@@ -39,7 +41,11 @@ use crate::{
 use completed::Completed;
 use hapax_commit::TopicId;
 use slot::{Queued, Shared, State};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 /// A partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -164,6 +170,11 @@ impl Fetcher {
         self.change(|state| state.set_paused(tp, false));
     }
 
+    /// Bytes of answers that are not read to their end yet.
+    pub fn buffered_bytes(&self) -> usize {
+        self.shared.buffered.load(Ordering::Relaxed)
+    }
+
     fn change(&mut self, change: impl FnOnce(&mut State)) {
         let mut state = self.shared.state();
         change(&mut state);
@@ -178,7 +189,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// What waiting cannot help: see [`FetchError`]. Every later call answers the same until the partition is
-    /// assigned anew or unassigned.
+    /// assigned anew, unassigned or paused.
     pub async fn next(&mut self) -> Result<Fetched, FetchError> {
         loop {
             if let Some(next) = self.take() {

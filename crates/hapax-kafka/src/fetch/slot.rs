@@ -146,7 +146,7 @@ impl State {
         let generation = self.next_generation();
         let Some(slot) = self.slots.get_mut(tp).filter(|slot| slot.paused != paused) else { return };
         slot.paused = paused;
-        if paused && slot.phase != Phase::Failed {
+        if paused {
             slot.generation = generation;
             slot.phase = Phase::Open;
             slot.fetch_from = slot.position;
@@ -243,4 +243,53 @@ pub(super) fn note_trouble(
         None => (now, 0, None),
     };
     slot.trouble = Some(Trouble { since, failures, retry_at: now + wait(failures), last, unknown_since });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tp() -> TopicPartition {
+        TopicPartition { topic: "t".into(), partition: 0 }
+    }
+
+    fn generation(state: &State) -> u64 {
+        state.slots[&tp()].generation
+    }
+
+    #[test]
+    fn an_error_stays_until_its_partition_is_assigned_anew() {
+        let mut state = State::default();
+        state.assign(tp(), None, 5, None);
+        let first = generation(&state);
+        state.fail(&tp(), first, FetchError::Stopped);
+        assert!(state.failure().is_some());
+        state.assign(tp(), None, 6, None);
+        assert!(state.failure().is_none());
+        state.fail(&tp(), first, FetchError::Stopped);
+        state.queue_failure(&tp(), first, FetchError::Stopped);
+        assert!(state.failure().is_none() && state.queue.is_empty(), "it belongs to the earlier assignment");
+    }
+
+    #[test]
+    fn a_pause_drops_what_is_queued_and_keeps_the_position() {
+        let mut state = State::default();
+        state.assign(tp(), None, 5, Some(2));
+        let before = generation(&state);
+        let slot = state.slot(&tp(), before).unwrap();
+        (slot.position, slot.fetch_from) = (7, 30);
+        state.queue_failure(&tp(), before, FetchError::Stopped);
+        state.set_paused(&tp(), true);
+        assert!(state.queue.is_empty());
+        assert!(state.slot(&tp(), before).is_none(), "an answer on its way is not delivered");
+        let slot = &state.slots[&tp()];
+        assert_eq!((slot.position, slot.fetch_from, slot.phase), (7, 7, Phase::Open));
+    }
+
+    #[test]
+    fn all_zeroes_are_no_topic_id() {
+        let mut state = State::default();
+        state.assign(tp(), Some(TopicId([0; 16])), 0, None);
+        assert_eq!(state.slots[&tp()].topic_id, None);
+    }
 }

@@ -6,6 +6,7 @@
 mod client;
 mod ending;
 mod failover;
+mod fetch;
 mod level;
 mod listing;
 mod other_process;
