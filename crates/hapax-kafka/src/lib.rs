@@ -6,7 +6,9 @@
 //! ```text
 //!  error, config, limits, node      what can go wrong; settings and bounds
 //!  wire -> connection -> client     bytes; one broker; one cluster
-//!  transaction, admin, fetch        operations on a cluster, each retried by the one error table
+//!  record, partition                record batches; which partition a key belongs to
+//!  transaction, admin               operations on a cluster, each repeated by the one error table
+//!  producer, fetch                  records out, counted; records in, filtered
 //! ```
 
 pub mod admin;

@@ -132,3 +132,72 @@ pub(crate) fn backoff(config: &ClientConfig, failures: u32) -> Duration {
     let doubled = config.retry_backoff.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX));
     doubled.min(config.retry_backoff_max)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapax_host::{ConnectFuture, Net, RealFiles};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Refuses every connection after a second, and counts them.
+    #[derive(Default)]
+    struct Refusing(AtomicU32);
+
+    impl Net for Refusing {
+        fn connect<'a>(&'a self, _host: &'a str, _port: u16) -> ConnectFuture<'a> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Err(std::io::Error::other("refused"))
+            })
+        }
+    }
+
+    fn pool() -> (Pool, Arc<Refusing>) {
+        let net = Arc::new(Refusing::default());
+        let host = Host::seeded(1, 0, Arc::<Refusing>::clone(&net), Arc::new(RealFiles));
+        (Pool::new(host, ClientConfig::new(vec![])), net)
+    }
+
+    async fn get(pool: &Pool) -> CallError {
+        let address = || Some(("broker".to_owned(), 1));
+        pool.get(NodeId(1), Purpose::Data, address, |_| ()).await.expect_err("every connection is refused")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_failing_attempt_shares_its_error() {
+        let (pool, net) = pool();
+        let all = futures::future::join_all((0..20).map(|_| get(&pool))).await;
+        assert!(
+            all.iter().all(|error| error.to_string().contains("refused") && !error.may_have_had_effect())
+        );
+        assert_eq!(net.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_come_less_often_the_longer_they_fail() {
+        let (pool, net) = pool();
+        let config = ClientConfig::new(vec![]);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            let before = pool.host.now();
+            get(&pool).await;
+            waits.push(pool.host.now() - before - Duration::from_secs(1));
+        }
+        assert_eq!(net.0.load(Ordering::Relaxed), 8);
+        assert_eq!(waits[0], Duration::ZERO);
+        for (failures, wait) in (0..).zip(&waits[1..]) {
+            let full = backoff(&config, failures);
+            assert!(*wait >= full / 2 && *wait <= full + Duration::from_millis(1), "{waits:?}");
+        }
+        assert_eq!(backoff(&config, 60), config.retry_backoff_max);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_broker_that_is_not_listed_is_not_connected_to() {
+        let (pool, net) = pool();
+        let error = pool.get(NodeId(9), Purpose::Data, || None, |_| ()).await.unwrap_err();
+        assert!(matches!(error, CallError::NotSent { cause: Cause::UnknownNode, .. }));
+        assert_eq!(net.0.load(Ordering::Relaxed), 0);
+    }
+}
