@@ -21,6 +21,9 @@ pub(crate) const SHARD_COMMANDS: usize = 8;
 /// What must be left of a transaction's time when its epoch is decided: a put and an EndTxn with retries.
 pub(crate) const COMMIT_BUDGET: Duration = Duration::from_secs(3);
 
+/// The commit budget is at most this share of the transaction timeout, so that a short one can be used at all.
+pub(crate) const COMMIT_SHARE_OF_TIMEOUT: u32 = 4;
+
 /// An epoch ends early when its transaction has used this share of its timeout.
 pub(crate) const EPOCH_SHARE_OF_TIMEOUT: u32 = 4;
 

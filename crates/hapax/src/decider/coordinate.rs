@@ -36,7 +36,8 @@ pub(super) async fn drive(
     stop: StopSignal,
 ) -> Result<RunEnd, JobError> {
     let shards = decider.start.shards.iter().copied().collect();
-    let budget_ms = limits::COMMIT_BUDGET.as_millis() as u64;
+    let share = decider.start.transaction_timeout / limits::COMMIT_SHARE_OF_TIMEOUT;
+    let budget_ms = limits::COMMIT_BUDGET.min(share).as_millis() as u64;
     let start = decider.cohort.clone().expect("a cohort is driven after the job was taken over");
     let cohort = Cohort::new(CohortConfig { shards, budget_ms }, start);
     let now = decider.start.host.now();
