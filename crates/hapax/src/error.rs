@@ -38,7 +38,7 @@ pub enum JobError {
         attempted: String,
         /// The cause.
         #[source]
-        source: StoreError,
+        source: Box<StoreError>,
     },
     /// A run failed in a way that another run may mend.
     #[error("{code}: {message}")]
@@ -217,7 +217,7 @@ impl JobError {
             }
             _ => Code::Store,
         };
-        Self::Store { code, attempted: attempted.into(), source }
+        Self::Store { code, attempted: attempted.into(), source: Box::new(source) }
     }
 
     /// The error with its causes, each once.

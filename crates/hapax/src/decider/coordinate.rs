@@ -168,11 +168,11 @@ impl Drive<'_> {
             Event::Shard(None) => {
                 return Err(JobError::Bug { what: "every shard ended without its last barrier".into() });
             }
-            Event::Shard(Some(event)) => self.from_shard(event),
+            Event::Shard(Some(event)) => self.shard_said(event),
         }))
     }
 
-    fn from_shard(&mut self, event: FromShard) -> Input {
+    fn shard_said(&mut self, event: FromShard) -> Input {
         match event {
             FromShard::Touched { shard, epoch } => Input::Touched { shard, epoch },
             FromShard::BarrierWanted { shard, epoch } => Input::BarrierWanted { shard, epoch },

@@ -17,10 +17,10 @@ use std::{
 
 /// Counts from 0 to `count` in each of `splits` splits, one number each `pace`.
 #[derive(Debug)]
-pub struct Counting {
-    pub splits: u32,
-    pub count: u64,
-    pub pace: Duration,
+pub(crate) struct Counting {
+    pub(crate) splits: u32,
+    pub(crate) count: u64,
+    pub(crate) pace: Duration,
 }
 
 impl Source for Counting {
@@ -96,16 +96,16 @@ impl Reader for CountingReader {
 
 /// What sinks have seen, and what epochs were prepared.
 #[derive(Debug, Default)]
-pub struct Seen {
-    pub values: Vec<String>,
-    pub prepared: BTreeMap<u64, u64>,
+pub(crate) struct Seen {
+    pub(crate) values: Vec<String>,
+    pub(crate) prepared: BTreeMap<u64, u64>,
     /// Writes fail from here on, once.
-    pub fail_at: Option<usize>,
+    pub(crate) fail_at: Option<usize>,
 }
 
 /// Remembers what it is given.
 #[derive(Clone, Debug, Default)]
-pub struct Remembering(pub Arc<Mutex<Seen>>);
+pub(crate) struct Remembering(pub(crate) Arc<Mutex<Seen>>);
 
 impl Sink for Remembering {
     fn name(&self) -> &str {

@@ -38,10 +38,13 @@ pub(super) fn encode(headers: &Val, out: &mut Vec<u8>) -> Result<u32, String> {
             json::excerpt(value)
         )
     };
-    let mut put = |key: &Val, value: &Val| match (bytes(key), value, bytes(value)) {
-        (Some(key), Val::Null, _) => Ok(put_header(out, key, None)),
-        (Some(key), _, Some(value)) => Ok(put_header(out, key, Some(value))),
-        _ => Err(refused(headers)),
+    let mut put = |key: &Val, value: &Val| {
+        match (bytes(key), value, bytes(value)) {
+            (Some(key), Val::Null, _) => put_header(out, key, None),
+            (Some(key), _, Some(value)) => put_header(out, key, Some(value)),
+            _ => return Err(refused(headers)),
+        }
+        Ok(())
     };
     let count = match headers {
         Val::Obj(fields) => {
