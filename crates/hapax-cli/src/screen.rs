@@ -19,7 +19,8 @@ pub(crate) struct Screen {
 impl Screen {
     /// Sends log events here.
     pub(crate) fn log_to_it(&self, level: LevelFilter) {
-        let lines = tracing_subscriber::fmt().with_writer(self.clone()).with_ansi(false).with_max_level(level);
+        let lines =
+            tracing_subscriber::fmt().with_writer(self.clone()).with_ansi(false).with_max_level(level);
         // Fails only where a subscriber is set already, which then has the log.
         let _ = tracing::subscriber::set_global_default(lines.finish());
     }
@@ -32,6 +33,9 @@ impl Screen {
     /// Shows a progress line in the place of the one before; an empty one removes it.
     pub(crate) fn status(&self, text: &str) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        if *status == text {
+            return;
+        }
         text.clone_into(&mut status);
         // A terminal that is gone does not end the job.
         let _ = write!(io::stderr(), "{CLEAR}{text}");

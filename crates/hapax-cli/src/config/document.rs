@@ -65,7 +65,9 @@ impl Value {
 
 /// Reads a TOML text.
 pub(super) fn parse(text: &str) -> Result<Table, ConfigError> {
-    let line_of = |at: usize| Place::Line(1 + text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count());
+    let line_of = |at: usize| {
+        Place::Line(1 + text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count())
+    };
     let table = DeTable::parse(text).map_err(|error| ConfigError {
         place: error.span().map(|span| line_of(span.start)),
         message: format!("not TOML: {}", error.message().replace('\n', ", ")),
@@ -82,7 +84,10 @@ fn table_of(table: &DeTable<'_>, line_of: &impl Fn(usize) -> Place) -> Result<Ta
     table.iter().map(item).collect()
 }
 
-fn value_of(value: &toml::Spanned<DeValue<'_>>, line_of: &impl Fn(usize) -> Place) -> Result<Value, ConfigError> {
+fn value_of(
+    value: &toml::Spanned<DeValue<'_>>,
+    line_of: &impl Fn(usize) -> Place,
+) -> Result<Value, ConfigError> {
     let place = || line_of(value.span().start);
     let number = |what: &str, digits: &str| ConfigError {
         place: Some(place()),
@@ -96,9 +101,13 @@ fn value_of(value: &toml::Spanned<DeValue<'_>>, line_of: &impl Fn(usize) -> Plac
             let parsed = i64::from_str_radix(integer.as_str(), integer.radix());
             Value::Integer(parsed.map_err(|_| number("whole number", integer.as_str()))?)
         }
-        DeValue::Float(float) => Value::Float(float.as_str().parse().map_err(|_| number("number", float.as_str()))?),
+        DeValue::Float(float) => {
+            Value::Float(float.as_str().parse().map_err(|_| number("number", float.as_str()))?)
+        }
         DeValue::Array(list) => {
-            let items = list.iter().map(|value| Ok(Item { value: value_of(value, line_of)?, place: line_of(value.span().start) }));
+            let items = list.iter().map(|value| {
+                Ok(Item { value: value_of(value, line_of)?, place: line_of(value.span().start) })
+            });
             Value::List(items.collect::<Result<_, ConfigError>>()?)
         }
         DeValue::Table(table) => Value::Table(table_of(table, line_of)?),
@@ -157,7 +166,9 @@ fn moved(value: Value, place: &Place) -> Value {
     let item = |item: Item| Item { value: moved(item.value, place), place: place.clone() };
     match value {
         Value::List(items) => Value::List(items.into_iter().map(item).collect()),
-        Value::Table(table) => Value::Table(table.into_iter().map(|(key, inner)| (key, item(inner))).collect()),
+        Value::Table(table) => {
+            Value::Table(table.into_iter().map(|(key, inner)| (key, item(inner))).collect())
+        }
         other => other,
     }
 }
@@ -195,9 +206,11 @@ fn expand_text(text: &str, variable: &impl Fn(&str) -> Option<String>) -> Result
             continue;
         }
         out.push_str(before);
-        let (inside, after) =
-            found[2..].split_once('}').ok_or_else(|| format!("{found:?} has no closing brace; write $${{ for a ${{"))?;
-        let (name, default) = inside.split_once(":-").map_or((inside, None), |(name, default)| (name, Some(default)));
+        let (inside, after) = found[2..]
+            .split_once('}')
+            .ok_or_else(|| format!("{found:?} has no closing brace; write $${{ for a ${{"))?;
+        let (name, default) =
+            inside.split_once(":-").map_or((inside, None), |(name, default)| (name, Some(default)));
         let legal = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         if !legal {
             return Err(format!("${{{inside}}} does not name an environment variable; write $${{ for a ${{"));
@@ -244,7 +257,13 @@ mod tests {
     #[test]
     fn set_changes_adds_and_reaches_into_lists() {
         let mut table = parse("[checkpoint]\ninterval = \"1s\"\n[[source]]\nstart = \"earliest\"\n").unwrap();
-        for argument in ["checkpoint.interval=200ms", "source.0.start=latest", "run.workers=2", "job=\"x\"", "a.b.c=[1, 2]"] {
+        for argument in [
+            "checkpoint.interval=200ms",
+            "source.0.start=latest",
+            "run.workers=2",
+            "job=\"x\"",
+            "a.b.c=[1, 2]",
+        ] {
             set(&mut table, argument).unwrap();
         }
         let Value::Table(checkpoint) = text(&table, "checkpoint") else { panic!("a table") };
@@ -278,7 +297,9 @@ mod tests {
             "EMPTY" => Some(String::new()),
             _ => None,
         };
-        let mut table = parse("a = \"<${HOST}>\"\nb = [\"${NO:-x}${EMPTY:-y}${EMPTY}\"]\nc = '$${HOST} $x \"\\(.a)\"'\n").unwrap();
+        let mut table =
+            parse("a = \"<${HOST}>\"\nb = [\"${NO:-x}${EMPTY:-y}${EMPTY}\"]\nc = '$${HOST} $x \"\\(.a)\"'\n")
+                .unwrap();
         expand(&mut table, &variable).unwrap();
         assert_eq!(*text(&table, "a"), Value::Text("<h:1>".into()));
         let Value::List(list) = text(&table, "b") else { panic!("a list") };

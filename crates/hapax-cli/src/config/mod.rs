@@ -56,7 +56,8 @@ pub(crate) fn load(host: &Host, path: &Path, set: &[String]) -> Result<Job, JobE
         code: Code::Pipeline,
         message: format!("pipeline file {}: {what}", path.display()),
     };
-    let text = host.files().read_to_string(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let text =
+        host.files().read_to_string(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
     job(&text, set, &|name| std::env::var(name).ok()).map_err(|error| wrong(error.to_string()))
 }
 

@@ -23,7 +23,8 @@ const STRATEGIES: [Strategy; 6] = [
 /// A job from the tables of a pipeline file; `text` goes into the job record.
 pub(super) fn job(table: &Table, text: &str) -> Result<Job, ConfigError> {
     let top = Section::new(Kind::Top, table, None, None)?;
-    let name = top.required("job", "a stable name; every id that the job owns on the brokers begins with it")?;
+    let name =
+        top.required("job", "a stable name; every id that the job owns on the brokers begins with it")?;
     top.choice("decider", &[("checkpoint", ())])?;
     top.choice("assignment", &[("all", ())])?;
     let mut settings = Settings::default();
@@ -72,9 +73,8 @@ fn agree_on_topics(operators: &[Section<'_>], sinks: &[Section<'_>]) -> Result<(
             "topic",
             "topic is chosen for each record, and no sink follows it: leave topic out of a [[sink]]",
         )),
-        (None, Some(sink)) => {
-            Err(sink.error("topic is missing: name one, or let an [[operator]] choose it with topic = '...' (jq)"))
-        }
+        (None, Some(sink)) => Err(sink
+            .error("topic is missing: name one, or let an [[operator]] choose it with topic = '...' (jq)")),
         _ => Ok(()),
     }
 }
@@ -94,13 +94,17 @@ fn once<'a>(top: &Section<'a>, kind: Kind, key: &str) -> Result<Section<'a>, Con
     match top.item(key) {
         None => Section::new(kind, &EMPTY, None, None),
         Some(Item { value: Value::Table(table), place }) => Section::new(kind, table, None, Some(place)),
-        Some(item) => Err(top.error_at(key, format!("{key} must be a table: write [{key}], not {}", item.value.kind()))),
+        Some(item) => {
+            Err(top.error_at(key, format!("{key} must be a table: write [{key}], not {}", item.value.kind())))
+        }
     }
 }
 
 /// Sections of which there may be several.
 fn several<'a>(top: &Section<'a>, kind: Kind, key: &str) -> Result<Vec<Section<'a>>, ConfigError> {
-    let wrong = |item: &Item| top.error_at(key, format!("{key} must be written [[{key}]], not as {}", item.value.kind()));
+    let wrong = |item: &Item| {
+        top.error_at(key, format!("{key} must be written [[{key}]], not as {}", item.value.kind()))
+    };
     let Some(item) = top.item(key) else { return Ok(Vec::new()) };
     let Value::List(items) = &item.value else { return Err(wrong(item)) };
     let section = |(number, item): (usize, &'a Item)| match &item.value {
@@ -129,7 +133,8 @@ fn recovery(top: &Section<'_>) -> Result<Option<Vec<Strategy>>, ConfigError> {
 fn checkpoint(section: &Section<'_>, settings: &mut Settings) -> Result<(), ConfigError> {
     if let Some(store) = section.text("store")? {
         if !store.contains("://") {
-            let url = if store.starts_with('/') { format!("file://{store}") } else { "file:///path".to_owned() };
+            let url =
+                if store.starts_with('/') { format!("file://{store}") } else { "file:///path".to_owned() };
             return Err(section.error_at("store", format!("store = {store:?} is not a URL; write {url:?}")));
         }
         settings.store = Some(store.to_owned());
@@ -156,7 +161,9 @@ fn run(section: &Section<'_>, settings: &mut Settings) -> Result<(), ConfigError
     let first = chosen.unwrap_or(first);
     let longest = section.span("backoff_max")?.unwrap_or(longest.max(first));
     if longest < first {
-        return Err(section.error_at("backoff_max", format!("backoff_max {longest:?} is below backoff {first:?}")));
+        return Err(
+            section.error_at("backoff_max", format!("backoff_max {longest:?} is below backoff {first:?}"))
+        );
     }
     settings.run_backoff = (first, longest);
     settings.workers = section.count("workers", 1)?;
@@ -168,19 +175,24 @@ fn run(section: &Section<'_>, settings: &mut Settings) -> Result<(), ConfigError
 fn clusters<'a>(top: &Section<'a>) -> Result<Vec<(&'a str, String)>, ConfigError> {
     let Some(item) = top.item("cluster") else { return Ok(Vec::new()) };
     let Value::Table(named) = &item.value else {
-        return Err(top.error_at("cluster", "cluster must be written [cluster.NAME], with a name of its own for each"));
+        return Err(top
+            .error_at("cluster", "cluster must be written [cluster.NAME], with a name of its own for each"));
     };
     let mut clusters = Vec::new();
     for (name, item) in named {
         let Value::Table(table) = &item.value else {
-            let message = format!("cluster has no key {name:?}: write [cluster.NAME], with a name for each cluster");
+            let message =
+                format!("cluster has no key {name:?}: write [cluster.NAME], with a name for each cluster");
             return Err(ConfigError::at(&item.place, message));
         };
         let section = Section::new(Kind::Cluster, table, Some(Which::Name(name)), Some(&item.place))?;
         let why = "host:port of some of its brokers; there is no default";
-        let brokers = section.texts("brokers")?.ok_or_else(|| section.error(format!("brokers is missing: {why}")))?;
+        let brokers =
+            section.texts("brokers")?.ok_or_else(|| section.error(format!("brokers is missing: {why}")))?;
         if brokers == ["embedded"] {
-            return Err(section.error_at("brokers", "an embedded broker is not in this release; name host:port"));
+            return Err(
+                section.error_at("brokers", "an embedded broker is not in this release; name host:port")
+            );
         }
         clusters.push((name.as_str(), brokers.join(",")));
     }
@@ -192,7 +204,11 @@ pub(super) fn cluster_of<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Res
     match (section.text("cluster")?, clusters) {
         (Some(name), _) if clusters.contains(&name) => Ok(name),
         (Some(name), _) => {
-            let known = if clusters.is_empty() { "there is none".to_owned() } else { format!("there are {}", clusters.join(", ")) };
+            let known = if clusters.is_empty() {
+                "there is none".to_owned()
+            } else {
+                format!("there are {}", clusters.join(", "))
+            };
             Err(section.error_at("cluster", format!("there is no [cluster.{name}]; {known}")))
         }
         (None, [only]) => Ok(only),

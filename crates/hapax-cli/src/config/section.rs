@@ -54,7 +54,17 @@ impl Kind {
             Self::Cluster => &["brokers"],
             Self::Run => &["start_timeout", "stop_budget", "backoff", "backoff_max", "workers", "shards"],
             Self::Source => &[
-                "name", "cluster", "topics", "start", "end", "isolation", "file", "files", "format", "follow", "on_error",
+                "name",
+                "cluster",
+                "topics",
+                "start",
+                "end",
+                "isolation",
+                "file",
+                "files",
+                "format",
+                "follow",
+                "on_error",
                 "generator",
             ],
             Self::Generator => &["count", "rate", "value", "partitions", "seed"],
@@ -113,7 +123,10 @@ const EXPLAINED: [(&[&str], &str); 7] = [
         "TLS and SASL are not in this release: brokers must have a plaintext listener",
     ),
     (&["journal"], "journals are not in this release; recovery can resume and rewind"),
-    (&["dead_letters", "dead_letter"], "dead letters are not in this release; set on_error = \"skip\" or \"stop\""),
+    (
+        &["dead_letters", "dead_letter"],
+        "dead letters are not in this release; set on_error = \"skip\" or \"stop\"",
+    ),
 ];
 
 /// A table that has only known keys.
@@ -256,7 +269,9 @@ impl<'a> Section<'a> {
         let Some(item) = self.item(key) else { return Ok(None) };
         let Value::Integer(number) = item.value else { return Err(self.wrong(key, item, "a whole number")) };
         let counted = (number >= least).then(|| T::try_from(number).ok()).flatten();
-        counted.map(Some).ok_or_else(|| self.error_at(key, format!("{key} = {number} is out of range: the least is {least}")))
+        counted.map(Some).ok_or_else(|| {
+            self.error_at(key, format!("{key} = {number} is out of range: the least is {least}"))
+        })
     }
 
     /// A number above 0.
@@ -275,9 +290,10 @@ impl<'a> Section<'a> {
 
     pub(super) fn duration(&self, key: &str) -> Result<Option<Duration>, ConfigError> {
         match self.item(key) {
-            Some(Item { value: Value::Integer(number), .. }) => {
-                Err(self.error_at(key, format!("{key} = {number} needs a unit: write \"{number}s\" or \"{number}ms\"")))
-            }
+            Some(Item { value: Value::Integer(number), .. }) => Err(self.error_at(
+                key,
+                format!("{key} = {number} needs a unit: write \"{number}s\" or \"{number}ms\""),
+            )),
             _ => self.parsed(key, value::duration),
         }
     }
@@ -292,9 +308,10 @@ impl<'a> Section<'a> {
 
     pub(super) fn size(&self, key: &str) -> Result<Option<usize>, ConfigError> {
         match self.item(key) {
-            Some(Item { value: Value::Integer(number), .. }) => {
-                Err(self.error_at(key, format!("{key} = {number} needs a unit: write \"{number}B\" or \"{number}KiB\"")))
-            }
+            Some(Item { value: Value::Integer(number), .. }) => Err(self.error_at(
+                key,
+                format!("{key} = {number} needs a unit: write \"{number}B\" or \"{number}KiB\""),
+            )),
             _ => match self.parsed(key, value::size)? {
                 Some(0) => Err(self.error_at(key, format!("{key} must be above 0"))),
                 other => Ok(other),
@@ -302,7 +319,11 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn parsed<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, ConfigError> {
+    fn parsed<T>(
+        &self,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, ConfigError> {
         let parsed = self.text(key)?.map(parse).transpose();
         parsed.map_err(|why| self.error_at(key, format!("{key} = {why}")))
     }

@@ -49,7 +49,8 @@ fn lines(section: &Section<'_>) -> Result<LinesSink, ConfigError> {
 }
 
 fn kafka<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Result<KafkaSink, ConfigError> {
-    let partitioning = [("auto", Partitioning::Auto), ("keep", Partitioning::Keep), ("key", Partitioning::Key)];
+    let partitioning =
+        [("auto", Partitioning::Auto), ("keep", Partitioning::Keep), ("key", Partitioning::Key)];
     let route = Route {
         topic: section.owned("topic")?,
         partitioning: section.choice("partition", &partitioning)?.unwrap_or_default(),
@@ -87,7 +88,8 @@ fn producer(section: &Section<'_>) -> Result<ProducerSettings, ConfigError> {
     }
     if producer.batch > producer.buffer {
         let key = if section.has("buffer") { "buffer" } else { "batch" };
-        let message = format!("batch ({} bytes) must fit into buffer ({} bytes)", producer.batch, producer.buffer);
+        let message =
+            format!("batch ({} bytes) must fit into buffer ({} bytes)", producer.batch, producer.buffer);
         return Err(section.error_at(key, message));
     }
     Ok(producer)

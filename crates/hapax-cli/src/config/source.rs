@@ -46,11 +46,14 @@ fn name(section: &Section<'_>, default: &str) -> Result<String, ConfigError> {
 
 fn kafka<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Result<KafkaSource, ConfigError> {
     let cluster = cluster_of(section, clusters)?;
-    let topics = section.texts("topics")?.ok_or_else(|| section.error("topics is missing: name at least one topic"))?;
+    let topics = section
+        .texts("topics")?
+        .ok_or_else(|| section.error("topics is missing: name at least one topic"))?;
     if let Some(twice) = topics.iter().enumerate().find(|(at, topic)| topics[..*at].contains(topic)) {
         return Err(section.error_at("topics", format!("topics names {:?} twice", twice.1)));
     }
-    let isolation = [("read_committed", Isolation::ReadCommitted), ("read_uncommitted", Isolation::ReadUncommitted)];
+    let isolation =
+        [("read_committed", Isolation::ReadCommitted), ("read_uncommitted", Isolation::ReadUncommitted)];
     let cluster_name = Name::new(cluster).map_err(|error| section.error_at("cluster", error))?;
     Ok(KafkaSource {
         name: name(section, cluster)?,
@@ -66,7 +69,9 @@ fn start(section: &Section<'_>, topics: &[&str]) -> Result<Start, ConfigError> {
         None => Ok(Start::Earliest),
         Some(Bound::Word("earliest")) => Ok(Start::Earliest),
         Some(Bound::Word("latest")) => Ok(Start::Latest),
-        Some(Bound::Word(text)) => moment(section, "start", text, "\"earliest\", \"latest\"").map(Start::Timestamp),
+        Some(Bound::Word(text)) => {
+            moment(section, "start", text, "\"earliest\", \"latest\"").map(Start::Timestamp)
+        }
         Some(Bound::Offsets(offsets)) => Ok(Start::Offsets(offsets)),
     }
 }
@@ -102,7 +107,9 @@ fn bound<'a>(section: &Section<'a>, key: &str, topics: &[&str]) -> Result<Option
         None => return Ok(None),
         Some(Value::Text(text) | Value::Moment(text)) => return Ok(Some(Bound::Word(text))),
         Some(Value::Table(table)) => offsets_of(table, topics),
-        Some(other) => return Err(wrong(&format!("must be a word, a point in time or offsets, not {}", other.kind()))),
+        Some(other) => {
+            return Err(wrong(&format!("must be a word, a point in time or offsets, not {}", other.kind())));
+        }
     };
     let mut offsets = BTreeMap::new();
     for (name, item) in table {
@@ -148,7 +155,9 @@ fn lines(section: &Section<'_>) -> Result<LinesSource, ConfigError> {
     if section.has("file") && section.has("files") {
         return Err(section.error_at("files", "file and files say the same; keep one of them"));
     }
-    let paths = section.texts("files")?.map_or_else(|| section.required("file", "a path").map(|path| vec![path]), Ok)?;
+    let paths = section
+        .texts("files")?
+        .map_or_else(|| section.required("file", "a path").map(|path| vec![path]), Ok)?;
     if let Some(twice) = paths.iter().enumerate().find(|(at, path)| paths[..*at].contains(path)) {
         return Err(section.error_at("files", format!("files names {:?} twice", twice.1)));
     }
@@ -181,7 +190,8 @@ fn generator(section: &Section<'_>) -> Result<GeneratorSource, ConfigError> {
         generator.seed = seed;
     }
     if let Some(text) = inner.text("value")? {
-        generator.value = Template::parse(text).map_err(|why| inner.error_at("value", format!("value: {why}")))?;
+        generator.value =
+            Template::parse(text).map_err(|why| inner.error_at("value", format!("value: {why}")))?;
     }
     Ok(generator)
 }

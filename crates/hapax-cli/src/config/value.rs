@@ -3,7 +3,8 @@
 use std::time::Duration;
 use toml_datetime::{Datetime, Offset};
 
-const DURATIONS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+const DURATIONS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 const SIZES: [(&str, u64); 6] =
     [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("kB", 1_000), ("MB", 1_000_000), ("B", 1)];
@@ -25,7 +26,8 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
 /// A number with a unit, in the smallest unit; fractions only where they come out even.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
-    let (digits, scale) = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?.trim_end(), *scale)))?;
+    let (digits, scale) =
+        units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?.trim_end(), *scale)))?;
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     if !is_number(whole) || !is_number(fraction) {
@@ -58,7 +60,8 @@ pub(super) fn moment(text: &str) -> Result<i64, String> {
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let before_month = (153 * month + 2) / 5;
-    365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + before_month + day - 719_469
+    365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + before_month + day
+        - 719_469
 }
 
 #[cfg(test)]
@@ -67,17 +70,36 @@ mod tests {
 
     #[test]
     fn durations_have_a_unit() {
-        for (text, millis) in [("500ms", 500), ("1s", 1_000), ("1.5s", 1_500), ("2 m", 120_000), ("1h", 3_600_000), ("7d", 604_800_000), ("0ms", 0)] {
+        for (text, millis) in [
+            ("500ms", 500),
+            ("1s", 1_000),
+            ("1.5s", 1_500),
+            ("2 m", 120_000),
+            ("1h", 3_600_000),
+            ("7d", 604_800_000),
+            ("0ms", 0),
+        ] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["5", "", "s", "-1s", "1.0001s", "1.s", "1e3s", "1 year", "99999999999999999999s", "1s1s"] {
-            assert!(duration(text).unwrap_err().ends_with("is not a duration; write 500ms, 1s, 2m, 1h or 7d"), "{text}");
+        for text in ["5", "", "s", "-1s", "1.0001s", "1.s", "1e3s", "1 year", "99999999999999999999s", "1s1s"]
+        {
+            assert!(
+                duration(text).unwrap_err().ends_with("is not a duration; write 500ms, 1s, 2m, 1h or 7d"),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn sizes_have_a_unit() {
-        for (text, bytes) in [("256KiB", 262_144), ("1MiB", 1 << 20), ("1.5KiB", 1_536), ("1000B", 1_000), ("2MB", 2_000_000), ("1 GiB", 1 << 30)] {
+        for (text, bytes) in [
+            ("256KiB", 262_144),
+            ("1MiB", 1 << 20),
+            ("1.5KiB", 1_536),
+            ("1000B", 1_000),
+            ("2MB", 2_000_000),
+            ("1 GiB", 1 << 30),
+        ] {
             assert_eq!(size(text), Ok(bytes), "{text}");
         }
         for text in ["12", "1KB", "1kb", "x", "0.3B"] {
