@@ -281,6 +281,7 @@ impl Job {
                     sink.cluster
                 ))
             })?;
+            check_delivery(sink)?;
             let group = groups
                 .entry((name.clone(), sink.guarantee))
                 .or_insert_with(|| KafkaSinks::new(name.clone(), sink.guarantee, sink.producer.clone()));
@@ -295,6 +296,21 @@ impl Job {
         }
         let kafka = groups.into_values().map(|sinks| Arc::new(sinks) as Arc<dyn Sink>);
         Ok(kafka.chain(self.other_sinks.iter().cloned()).collect())
+    }
+}
+
+/// A record must have time for its linger and for one whole attempt: given up earlier, it would fail without the broker
+/// ever having had a say.
+fn check_delivery(sink: &KafkaSink) -> Result<(), JobError> {
+    let ProducerSettings { linger, delivery_timeout, .. } = sink.producer;
+    let least = linger.saturating_add(limits::MIN_REQUEST_TIMEOUT);
+    match delivery_timeout {
+        Some(timeout) if timeout < least => Err(contradiction(format!(
+            "sink {}: delivery_timeout {timeout:?} leaves no time for a request after linger {linger:?}; it must be at \
+             least {least:?}, raise it or lower linger",
+            sink.route.name()
+        ))),
+        _ => Ok(()),
     }
 }
 

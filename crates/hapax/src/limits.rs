@@ -24,6 +24,12 @@ pub(crate) const COMMIT_BUDGET: Duration = Duration::from_secs(3);
 /// The commit budget is at most this share of the transaction timeout, so that a short one can be used at all.
 pub(crate) const COMMIT_SHARE_OF_TIMEOUT: u32 = 4;
 
+/// Longest time that one produce request may take: a broker that is slower is asked again on another connection.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Least time that a produce request must have: a loaded broker takes this long to get a batch to its replicas.
+pub(crate) const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// An epoch ends early when its transaction has used this share of its timeout.
 pub(crate) const EPOCH_SHARE_OF_TIMEOUT: u32 = 4;
 

@@ -3,6 +3,7 @@
 //! A run goes from a claim to its end. Whatever ends it, a failure in live operation, a restart in process or a
 //! restart after kill -9, the next run begins the same way: claim, clear, resolve, read progress, write.
 
+mod durability;
 pub(crate) mod shard;
 mod start;
 mod worker;
@@ -68,6 +69,8 @@ struct Life {
     fresh: bool,
     /// The checkpoint store, once it is opened.
     store: Option<Store>,
+    /// What the sinks' topics keep when a broker is lost has been looked at.
+    durability_known: bool,
 }
 
 impl Life {
@@ -86,6 +89,7 @@ impl Life {
             own_runs: Vec::new(),
             fresh,
             store: None,
+            durability_known: false,
         }
     }
 
@@ -206,6 +210,10 @@ impl Life {
         };
         let found = start::find(&self.plan, &self.host, &clusters, &store, self.fresh, self.previous).await?;
         self.fresh = false;
+        if !self.durability_known {
+            durability::warn_of_thin_topics(&self.plan, &self.host, &clusters).await?;
+            self.durability_known = true;
+        }
         let shards = All.cohorts(&found.record.layout).remove(0).1;
         let start = CheckpointStart {
             plan: self.plan.clone(),

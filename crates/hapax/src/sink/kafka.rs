@@ -122,12 +122,19 @@ impl KafkaSinks {
             batch_bytes: batch,
             buffer_bytes: buffer,
             delivery_timeout,
+            request_timeout: request_timeout(linger, delivery_timeout),
             transaction_version: version,
             transactional: self.guarantee == Guarantee::ExactlyOnce,
             best_effort: self.guarantee == Guarantee::None,
             ..ProducerConfig::default()
         }
     }
+}
+
+/// A record's first attempt ends, one way or the other, before the record may be given up.
+fn request_timeout(linger: Duration, delivery_timeout: Option<Duration>) -> Duration {
+    let left = delivery_timeout.map_or(limits::REQUEST_TIMEOUT, |limit| limit.saturating_sub(linger));
+    left.clamp(limits::MIN_REQUEST_TIMEOUT, limits::REQUEST_TIMEOUT)
 }
 
 /// How long one attempt to get an identity may take before the run is given up and begun again.
