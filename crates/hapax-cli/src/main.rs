@@ -37,7 +37,9 @@ fn main() -> ExitCode {
     screen.log_to_it(arguments.log.into());
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&screen, &JobError::Bug { what: format!("no runtime can be started: {error}") }),
+        Err(error) => {
+            return failed(&screen, &JobError::Bug { what: format!("no runtime can be started: {error}") });
+        }
     };
     let host = Host::real();
     let done = runtime.block_on(async {

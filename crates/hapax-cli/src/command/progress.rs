@@ -44,10 +44,18 @@ fn line(before: &Look, now: &Look, wall_ms: i64, stopping: bool) -> String {
     let Progress { records_in, skipped, dropped, lag, epoch, committed_ms, runs, .. } = now.progress;
     let seconds = now.at.saturating_duration_since(before.at).as_secs_f64().max(0.001);
     let rate = records_in.saturating_sub(before.progress.records_in) as f64 / seconds;
-    let mut text = format!("{} records/s, {} read, epoch {epoch}, lag {}", grouped(rate as u64), grouped(records_in), grouped(lag));
+    let mut text = format!(
+        "{} records/s, {} read, epoch {epoch}, lag {}",
+        grouped(rate as u64),
+        grouped(records_in),
+        grouped(lag)
+    );
     match committed_ms {
         0 => text.push_str(", nothing committed yet"),
-        at => text.push_str(&format!(", last commit {:.1} s ago", wall_ms.saturating_sub(at).max(0) as f64 / 1_000.0)),
+        at => text.push_str(&format!(
+            ", last commit {:.1} s ago",
+            wall_ms.saturating_sub(at).max(0) as f64 / 1_000.0
+        )),
     }
     let noted = [("skipped", skipped, 0), ("dropped", dropped, 0), ("run", runs, 1)];
     for (what, count, usual) in noted {
@@ -66,7 +74,7 @@ pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

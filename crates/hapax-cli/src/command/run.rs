@@ -18,7 +18,8 @@ use tokio::{
 /// The job ended with one; see [`hapax::run`].
 pub(crate) async fn run(host: &Host, screen: &Screen, arguments: RunArguments) -> Result<u8, JobError> {
     let fresh = arguments.fresh;
-    let job = config::load(host, &arguments.file, &arguments.set)?.settings(|settings| settings.fresh = fresh);
+    let job =
+        config::load(host, &arguments.file, &arguments.set)?.settings(|settings| settings.fresh = fresh);
     let plan = job.plan()?;
     let crash: Arc<dyn CrashPoints> = match arguments.crash_at {
         Some(at) => Arc::new(Armed::new(at)),
@@ -54,7 +55,9 @@ fn report(screen: &Screen, summary: &Summary, json: bool) {
 async fn stop_on_signals(stopper: Stopper) -> Infallible {
     let mut signals = Signals::listen();
     let name = signals.next().await.0;
-    tracing::info!("{name}: stopping: reads no more, takes a last checkpoint, commits; a second signal ends at once");
+    tracing::info!(
+        "{name}: stopping: reads no more, takes a last checkpoint, commits; a second signal ends at once"
+    );
     stopper.stop();
     let (name, number) = signals.next().await;
     tracing::warn!("{name}: ends at once; the next run resolves what is open");

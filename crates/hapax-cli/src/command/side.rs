@@ -61,7 +61,8 @@ impl FromStr for Side {
         let (brokers, topics) = rest.split_once('/').ok_or_else(wrong)?;
         let topics: Vec<String> = topics.split(',').map(str::to_owned).collect();
         let legal = |name: &String| {
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+            !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
         };
         if brokers.is_empty() || !topics.iter().all(legal) {
             return Err(wrong());
@@ -108,7 +109,9 @@ pub(super) trait Take {
 /// Kafka or the file cannot be read, or `take` refuses a record.
 pub(super) async fn read(host: &Host, side: &Side, take: &mut (impl Take + Send)) -> Result<Names, JobError> {
     match side {
-        Side::Topics { brokers, topics } => Topics::open(host, side, brokers, topics).await?.read(host, take).await,
+        Side::Topics { brokers, topics } => {
+            Topics::open(host, side, brokers, topics).await?.read(host, take).await
+        }
         Side::File(path) => read_file(host, path, take),
     }
 }
@@ -135,12 +138,14 @@ struct Topics<'a> {
 
 impl<'a> Topics<'a> {
     async fn open(host: &Host, side: &'a Side, brokers: &str, topics: &[String]) -> Result<Self, JobError> {
-        let bootstrap = ClientConfig::parse_bootstrap(brokers).map_err(|error| kafka(side, "reading the address", error))?;
+        let bootstrap = ClientConfig::parse_bootstrap(brokers)
+            .map_err(|error| kafka(side, "reading the address", error))?;
         let client = Client::connect(host.clone(), ClientConfig::new(bootstrap))
             .await
             .map_err(|error| kafka(side, "connecting", error))?;
         let partitions = partitions(side, &client, topics).await?;
-        let wanted: Vec<(&str, i32)> = partitions.iter().map(|(topic, partition, _)| (topic.as_str(), *partition)).collect();
+        let wanted: Vec<(&str, i32)> =
+            partitions.iter().map(|(topic, partition, _)| (topic.as_str(), *partition)).collect();
         let first = offsets(host, side, &client, &wanted, OffsetSpec::Earliest).await?;
         let last = offsets(host, side, &client, &wanted, OffsetSpec::Latest).await?;
         let config = FetcherConfig { isolation: Isolation::ReadCommitted, ..FetcherConfig::default() };
@@ -208,7 +213,11 @@ impl<'a> Topics<'a> {
 }
 
 /// Topic, number, and number of partitions of the topic, for all partitions of all topics.
-async fn partitions(side: &Side, client: &Client, topics: &[String]) -> Result<Vec<(String, i32, i32)>, JobError> {
+async fn partitions(
+    side: &Side,
+    client: &Client,
+    topics: &[String],
+) -> Result<Vec<(String, i32, i32)>, JobError> {
     let names: Vec<&str> = topics.iter().map(String::as_str).collect();
     let found = client.topics(&names).await.map_err(|error| kafka(side, "looking the topics up", error))?;
     let mut partitions = Vec::new();
@@ -236,7 +245,10 @@ async fn offsets(
     let listed = list_offsets(client, wanted, spec, Isolation::ReadCommitted, deadline)
         .await
         .map_err(|error| kafka(side, "listing offsets", error))?;
-    Ok(listed.into_iter().filter_map(|found| Some(((found.topic.to_string(), found.partition), found.offset?))).collect())
+    Ok(listed
+        .into_iter()
+        .filter_map(|found| Some(((found.topic.to_string(), found.partition), found.offset?)))
+        .collect())
 }
 
 fn read_file(host: &Host, path: &Path, take: &mut impl Take) -> Result<Names, JobError> {
@@ -249,7 +261,8 @@ fn read_file(host: &Host, path: &Path, take: &mut impl Take) -> Result<Names, Jo
     let end = file.identity().map_err(failed)?.length;
     let mut lines = BufReader::new(file);
     let topic: Arc<str> = path.display().to_string().into();
-    let origin = Arc::new(Origin { split: SplitId(topic.to_string()), topic, partition: 0, partitions: None });
+    let origin =
+        Arc::new(Origin { split: SplitId(topic.to_string()), topic, partition: 0, partitions: None });
     let (mut offset, mut line) = (0, Vec::new());
     while offset < end {
         line.clear();
@@ -295,7 +308,10 @@ mod tests {
         assert_eq!("orders.ndjson".parse(), Ok(Side::File("orders.ndjson".into())));
         assert_eq!("file:///tmp/a".parse(), Ok(Side::File("/tmp/a".into())));
         for text in ["kafka://a:1", "kafka:///t", "kafka://a:1/", "kafka://a:1/t,", "kafka://a:1/t/u"] {
-            assert!(text.parse::<Side>().unwrap_err().contains("kafka://host:port,host:port/topic,topic"), "{text}");
+            assert!(
+                text.parse::<Side>().unwrap_err().contains("kafka://host:port,host:port/topic,topic"),
+                "{text}"
+            );
         }
         assert!("".parse::<Side>().is_err());
     }

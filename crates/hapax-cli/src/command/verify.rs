@@ -7,7 +7,10 @@ use super::{
 use crate::{
     FOUND,
     arguments::VerifyArguments,
-    audit::{Audit, Config, Example, Finding, Id, Item, Order, OrderTooLong, Ordering, Place, Report, SORT_MEMORY, SpillError},
+    audit::{
+        Audit, Config, Example, Finding, Id, Item, Order, OrderTooLong, Ordering, Place, Report, SORT_MEMORY,
+        SpillError,
+    },
     screen::Screen,
 };
 use hapax::{
@@ -40,8 +43,12 @@ pub(crate) async fn verify(host: &Host, screen: &Screen, arguments: VerifyArgume
     let mut feed = Feed { rules: actual_rules, folder: &folder, add: |item: &Item| audit.actual(item) };
     let actual_names = side::read(host, &actual, &mut feed).await?;
     let report = audit.finish().map_err(spilled)?;
-    let view =
-        View { report: &report, expected: &expected_names, actual: &actual_names, unordered: arguments.unordered };
+    let view = View {
+        report: &report,
+        expected: &expected_names,
+        actual: &actual_names,
+        unordered: arguments.unordered,
+    };
     if arguments.json {
         println!("{}", view.json());
     } else {
@@ -85,7 +92,11 @@ fn rules(arguments: &VerifyArguments, expected: &Side, actual: &Side) -> Result<
         compiled.map_err(|error: JqError| usage(error.to_string()))
     };
     let values_only = [expected, actual].iter().any(|side| matches!(side, Side::File(_)));
-    let expected = Rules { id: compile("--id", &arguments.id)?, order: compile("--order", &arguments.order)?, values_only };
+    let expected = Rules {
+        id: compile("--id", &arguments.id)?,
+        order: compile("--order", &arguments.order)?,
+        values_only,
+    };
     let actual = Rules {
         id: compile("--id-actual", arguments_or(&arguments.id_actual, &arguments.id))?,
         order: compile("--order-actual", arguments_or(&arguments.order_actual, &arguments.order))?,
@@ -137,7 +148,8 @@ impl Rules {
         if self.values_only {
             return Ok(vec![Id::of_record(None, record.value, std::iter::empty())]);
         }
-        let headers = EncodedHeaders::parse(record.headers.count, record.headers.encoded).map_err(|error| error.to_string())?;
+        let headers = EncodedHeaders::parse(record.headers.count, record.headers.encoded)
+            .map_err(|error| error.to_string())?;
         Ok(vec![Id::of_record(record.key, record.value, headers.iter())])
     }
 

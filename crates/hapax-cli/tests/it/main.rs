@@ -2,6 +2,7 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
+    clippy::unwrap_used,
     reason = "these tests own processes, files and clocks by nature"
 )]
 
@@ -9,3 +10,4 @@ mod command_line;
 mod harness;
 mod matrix;
 mod pipeline;
+mod trouble;

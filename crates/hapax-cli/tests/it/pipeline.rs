@@ -96,7 +96,8 @@ fn the_examples_move_large_orders_exactly_once() {
         let order: serde_json::Value = serde_json::from_str(&read.text()).unwrap();
         (read.key.clone(), order["id"].as_u64().unwrap())
     };
-    let expected: Vec<Vec<_>> = read(&orders).iter().map(|part| part.iter().filter(fits).map(reshaped).collect()).collect();
+    let expected: Vec<Vec<_>> =
+        read(&orders).iter().map(|part| part.iter().filter(fits).map(reshaped).collect()).collect();
     let found: Vec<Vec<_>> = read(&large).iter().map(|part| part.iter().map(reshaped).collect()).collect();
     assert!(expected.concat().len() > 1_000, "the input has large orders");
     assert_eq!(found, expected, "partition by partition, in order");
@@ -121,7 +122,11 @@ fn audit_finds_a_duplicate(orders: &str, large: &str) {
 #[test]
 fn a_copy_keeps_keys_headers_tombstones_and_partitions() {
     let (source, sink) = (create("copy-in", 3, &[]), create("copy-out", 3, &[]));
-    let headers = vec![("a".to_owned(), Some(b"1".to_vec())), ("a".to_owned(), None), ("b".to_owned(), Some(vec![255]))];
+    let headers = vec![
+        ("a".to_owned(), Some(b"1".to_vec())),
+        ("a".to_owned(), None),
+        ("b".to_owned(), Some(vec![255])),
+    ];
     let records: Vec<Record> = (0..300)
         .map(|number| Record {
             value: (number % 10 != 0).then(|| format!("not json {number}").into_bytes()),
@@ -130,12 +135,19 @@ fn a_copy_keeps_keys_headers_tombstones_and_partitions() {
         })
         .collect();
     produce(&source, &records);
-    for (guarantee, name) in [("exactly-once", "copy-eos"), ("at-least-once", "copy-alo"), ("none", "copy-none")] {
+    for (guarantee, name) in
+        [("exactly-once", "copy-eos"), ("at-least-once", "copy-alo"), ("none", "copy-none")]
+    {
         let sink = if guarantee == "exactly-once" { sink.clone() } else { create(name, 3, &[]) };
-        let ended = copy(&format!("pipeline-{name}"), &source, &sink, "").run(&["--set", &format!("sink.0.guarantee={guarantee}")]);
+        let ended = copy(&format!("pipeline-{name}"), &source, &sink, "")
+            .run(&["--set", &format!("sink.0.guarantee={guarantee}")]);
         assert_eq!(ended.code, Some(0), "{}", ended.err);
         let content = |topic: &str| -> Vec<Vec<_>> {
-            let part = |part: &Vec<Read>| part.iter().map(|r| (r.key.clone(), r.value.clone(), r.headers.clone(), r.timestamp_ms)).collect();
+            let part = |part: &Vec<Read>| {
+                part.iter()
+                    .map(|r| (r.key.clone(), r.value.clone(), r.headers.clone(), r.timestamp_ms))
+                    .collect()
+            };
             read(topic).iter().map(part).collect()
         };
         assert_eq!(content(&sink), content(&source), "{guarantee}");
@@ -182,7 +194,14 @@ fn programs_choose_topic_key_partition_and_headers() {
 #[test]
 fn a_value_that_is_not_json_stops_with_its_place_or_is_counted() {
     let (source, sink) = (create("bad-in", 2, &[]), create("bad-out", 2, &[]));
-    produce(&source, &[Record::value("1").to_partition(1), Record::value("{oops").to_partition(1), Record::value("2").to_partition(1)]);
+    produce(
+        &source,
+        &[
+            Record::value("1").to_partition(1),
+            Record::value("{oops").to_partition(1),
+            Record::value("2").to_partition(1),
+        ],
+    );
     let bench = copy("pipeline-bad-value", &source, &sink, "[[operator]]\njq = '.'\n");
     bench.run(&[]).says(4, &format!("the record at {source}-1 offset 1: the value is not JSON"));
     let skipped = bench.run(&["--json", "--set", "operator.0.on_error=skip"]);
@@ -195,7 +214,8 @@ fn a_value_that_is_not_json_stops_with_its_place_or_is_counted() {
 fn an_unknown_topic_is_exit_code_2() {
     let known = create("known", 1, &[]);
     let missing = unique("missing");
-    let sourceless = copy("pipeline-no-source", &missing, &known, "").run(&["--set", "run.start_timeout=60s"]);
+    let sourceless =
+        copy("pipeline-no-source", &missing, &known, "").run(&["--set", "run.start_timeout=60s"]);
     sourceless.says(2, &missing);
     copy("pipeline-no-sink", &known, &missing, "").run(&["--set", "run.start_timeout=60s"]).says(2, &missing);
     assert!(values(&known).is_empty());
@@ -214,7 +234,8 @@ fn a_transaction_timeout_above_the_broker_s_maximum_is_refused_with_both_numbers
 
 #[test]
 fn a_record_larger_than_the_topic_allows_stops_with_its_topic_and_size() {
-    let (source, sink) = (create("large-in", 1, &[]), create("large-out", 1, &[("max.message.bytes", "2000")]));
+    let (source, sink) =
+        (create("large-in", 1, &[]), create("large-out", 1, &[("max.message.bytes", "2000")]));
     produce(&source, &[Record::value("small"), Record::value("x".repeat(5_000))]);
     let ended = copy("pipeline-large", &source, &sink, "").run(&["--set", "sink.0.compression=none"]);
     ended.says(4, &sink);
@@ -225,7 +246,14 @@ fn a_record_larger_than_the_topic_allows_stops_with_its_topic_and_size() {
 #[test]
 fn a_job_begins_where_its_file_says() {
     let source = create("start-in", 1, &[]);
-    produce(&source, &[Record { timestamp_ms: Some(1_000), ..Record::value("a") }, Record { timestamp_ms: Some(2_000), ..Record::value("b") }, Record { timestamp_ms: Some(3_000), ..Record::value("c") }]);
+    produce(
+        &source,
+        &[
+            Record { timestamp_ms: Some(1_000), ..Record::value("a") },
+            Record { timestamp_ms: Some(2_000), ..Record::value("b") },
+            Record { timestamp_ms: Some(3_000), ..Record::value("c") },
+        ],
+    );
     for (start, expected) in [
         ("earliest", &["a", "b", "c"][..]),
         ("latest", &[]),
@@ -233,7 +261,8 @@ fn a_job_begins_where_its_file_says() {
         ("{ 0 = 2 }", &["c"]),
     ] {
         let sink = create("start-out", 1, &[]);
-        let ended = copy("pipeline-start", &source, &sink, "").run(&["--set", &format!("source.0.start={start}")]);
+        let ended =
+            copy("pipeline-start", &source, &sink, "").run(&["--set", &format!("source.0.start={start}")]);
         assert_eq!(ended.code, Some(0), "{start}: {}", ended.err);
         assert_eq!(values(&sink), expected, "{start}");
     }
