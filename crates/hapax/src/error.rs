@@ -203,6 +203,19 @@ impl JobError {
         }
     }
 
+    /// Do Kafka or the store refuse in a way that their operators may take back?
+    pub(crate) fn is_environment(&self) -> bool {
+        match self {
+            Self::Kafka { .. } => true,
+            Self::Store { code, .. } => *code != Code::StoreDamaged,
+            Self::Configuration { .. }
+            | Self::Run { .. }
+            | Self::NeedsPerson { .. }
+            | Self::Superseded { .. }
+            | Self::Bug { .. } => false,
+        }
+    }
+
     /// An error of a client call, attempted as said.
     pub(crate) fn kafka(attempted: impl Into<String>, source: ClientError) -> Self {
         let code = if source.is_retriable() { Code::Unreachable } else { Code::Refused };

@@ -47,7 +47,8 @@ impl Default for RunOptions {
 ///
 /// # Errors
 /// Only what another run cannot mend; see [`JobError::exit_code`]. Runs that fail otherwise are followed by
-/// others, with a wait between them and without end, once one has worked.
+/// others, with a wait between them and without end, once one has worked: then Kafka and the store may also refuse for
+/// a while.
 pub async fn run(plan: Plan, host: Host, options: RunOptions) -> Result<Summary, JobError> {
     Life::new(plan, host, options).live().await
 }
@@ -107,7 +108,8 @@ impl Life {
                 Err(error) => error,
             };
             self.give_up(&error)?;
-            if !error.is_retriable() {
+            let once_worked = self.has_worked && error.is_environment();
+            if !error.is_retriable() && !once_worked {
                 return Err(incident::noted(&self.host, &self.plan, self.previous, error));
             }
             if worked {

@@ -10,6 +10,7 @@ use crate::{
     error::{Code, JobError},
     job::Plan,
     limits,
+    sink::Guarantee,
     source::{SourceContext, SourceTopic},
 };
 use hapax_commit::{
@@ -130,6 +131,14 @@ impl Begin<'_> {
                 Some(_) => {}
                 None => timeout = timeout.min(maximum),
             }
+        }
+        let (_, longest_wait) = self.plan.settings.run_backoff;
+        if timeout < longest_wait && self.plan.guarantee() == Guarantee::ExactlyOnce {
+            tracing::warn!(
+                job = %self.plan.name,
+                "transaction_timeout {timeout:?} is shorter than the longest wait before a restart ({longest_wait:?}): \
+                 after such a restart the last epoch is read again instead of being committed"
+            );
         }
         Ok(timeout)
     }
