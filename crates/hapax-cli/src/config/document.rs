@@ -194,6 +194,9 @@ fn expand_item(item: &mut Item, variable: &impl Fn(&str) -> Option<String>) -> R
     }
 }
 
+/// `${file:PATH}` is the text of a file, without the line end at its end: how a secret comes from a mounted file.
+pub(super) const FILE: &str = "file:";
+
 fn expand_text(text: &str, variable: &impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
@@ -211,14 +214,25 @@ fn expand_text(text: &str, variable: &impl Fn(&str) -> Option<String>) -> Result
             .ok_or_else(|| format!("{found:?} has no closing brace; write $${{ for a ${{"))?;
         let (name, default) =
             inside.split_once(":-").map_or((inside, None), |(name, default)| (name, Some(default)));
-        let legal = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let legal = match name.strip_prefix(FILE) {
+            Some(path) => !path.is_empty(),
+            None => !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),
+        };
         if !legal {
-            return Err(format!("${{{inside}}} does not name an environment variable; write $${{ for a ${{"));
+            return Err(format!(
+                "${{{inside}}} names neither an environment variable nor, as ${{file:PATH}}, a file; write $${{ for a ${{"
+            ));
         }
         // As in a shell, the default stands in for an empty value too.
         match (variable(name).filter(|value| default.is_none() || !value.is_empty()), default) {
             (Some(value), _) => out.push_str(&value),
             (None, Some(default)) => out.push_str(default),
+            (None, None) if name.starts_with(FILE) => {
+                return Err(format!(
+                    "{} cannot be read as text; mend the path, or its rights",
+                    &name[FILE.len()..]
+                ));
+            }
             (None, None) => {
                 return Err(format!(
                     "the environment variable {name} is not set; set it, or write ${{{name}:-default}}"
@@ -318,6 +332,10 @@ mod tests {
             "line 2: the environment variable BROKERS is not set; set it, or write ${BROKERS:-default}"
         );
         assert!(refused("a = \"${BROKERS\"").contains("has no closing brace"));
-        assert!(refused("a = \"${A B}\"").contains("does not name an environment variable"));
+        assert!(refused("a = \"${A B}\"").contains("names neither an environment variable"));
+        assert_eq!(
+            refused("a = \"${file:/run/secrets/brokers}\""),
+            "line 2: /run/secrets/brokers cannot be read as text; mend the path, or its rights"
+        );
     }
 }

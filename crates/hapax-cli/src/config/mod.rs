@@ -58,7 +58,14 @@ pub(crate) fn load(host: &Host, path: &Path, set: &[String]) -> Result<Job, JobE
     };
     let text =
         host.files().read_to_string(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    job(&text, set, &|name| std::env::var(name).ok()).map_err(|error| wrong(error.to_string()))
+    let variable = |name: &str| match name.strip_prefix(document::FILE) {
+        Some(path) => {
+            let text = host.files().read_to_string(Path::new(path)).ok()?;
+            Some(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
+        None => std::env::var(name).ok(),
+    };
+    job(&text, set, &variable).map_err(|error| wrong(error.to_string()))
 }
 
 /// A job from the text of a pipeline file.
