@@ -5,9 +5,21 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tracing_subscriber::filter::LevelFilter;
 
+/// The one table of exit codes.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done; never with a commit whose outcome is unknown
+  1  a bug
+  2  wrong usage, or a pipeline that cannot work as it is written
+  3  Kafka is not reachable, or refuses (rights, version)
+  4  a person is needed: see the incident file
+  5  a newer run has claimed the job
+  6  the checkpoint store failed
+  7  an audit found something";
+
 /// Moves records into Apache Kafka exactly once, and can show it.
 #[derive(Debug, Parser)]
-#[command(name = "hapax", version, arg_required_else_help = true)]
+#[command(name = "hapax", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

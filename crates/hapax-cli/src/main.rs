@@ -20,7 +20,7 @@ use arguments::{Arguments, Command};
 use clap::Parser;
 use hapax::{Code, Host, JobError};
 use screen::Screen;
-use std::process::ExitCode;
+use std::{panic, process::ExitCode};
 
 /// Exit code of an audit that found something.
 const FOUND: u8 = 7;
@@ -28,7 +28,19 @@ const FOUND: u8 = 7;
 /// Exit code of wrong usage.
 const USAGE: u8 = 2;
 
+/// Exit code of a bug.
+const BUG: u8 = 1;
+
 fn main() -> ExitCode {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        eprintln!("{}: a panic, which is a bug in hapax; please report it with what follows", Code::Bug);
+        usual(info);
+    }));
+    panic::catch_unwind(hapax).unwrap_or(ExitCode::from(BUG))
+}
+
+fn hapax() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),

@@ -1,4 +1,4 @@
-//! One side of an audit: where its records are, and reading them to the end that they have at the start.
+//! One side of an audit: where its records are, and reading them to the end that they have when it is opened.
 //!
 //! A topic is read `read_committed`, from its first record to the last stable offset; a file to its length.
 
@@ -8,7 +8,7 @@ use hapax::{
     batch::{Headers, Origin},
 };
 use hapax_commit::SplitId;
-use hapax_host::Deadline;
+use hapax_host::{Deadline, OpenFile};
 use hapax_kafka::{
     Client, ClientConfig, ClientError, Isolation,
     admin::{OffsetSpec, list_offsets},
@@ -17,7 +17,7 @@ use hapax_kafka::{
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    io::{BufRead, BufReader},
+    io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
     str::FromStr,
     sync::Arc,
@@ -103,16 +103,37 @@ pub(super) trait Take {
     fn take(&mut self, origin: &Origin, place: Place, record: RecordRef<'_>) -> Result<(), JobError>;
 }
 
-/// Reads a side to its end.
+/// A side whose end is fixed.
+pub(super) enum Opened<'a> {
+    /// Topics with their last stable offsets.
+    Topics(Topics<'a>),
+    /// A file with its length.
+    File(Lines<'a>),
+}
+
+/// Looks where a side begins and ends.
 ///
 /// # Errors
-/// Kafka or the file cannot be read, or `take` refuses a record.
-pub(super) async fn read(host: &Host, side: &Side, take: &mut (impl Take + Send)) -> Result<Names, JobError> {
+/// Kafka or the file cannot be reached, or there is no such topic.
+pub(super) async fn open<'a>(host: &Host, side: &'a Side) -> Result<Opened<'a>, JobError> {
     match side {
         Side::Topics { brokers, topics } => {
-            Topics::open(host, side, brokers, topics).await?.read(host, take).await
+            Topics::open(host, side, brokers, topics).await.map(Opened::Topics)
         }
-        Side::File(path) => read_file(host, path, take),
+        Side::File(path) => Lines::open(host, path).map(Opened::File),
+    }
+}
+
+impl Opened<'_> {
+    /// Reads it to that end.
+    ///
+    /// # Errors
+    /// Kafka or the file cannot be read, or `take` refuses a record.
+    pub(super) async fn read(self, host: &Host, take: &mut (impl Take + Send)) -> Result<Names, JobError> {
+        match self {
+            Self::Topics(topics) => topics.read(host, take).await,
+            Self::File(lines) => lines.read(take),
+        }
     }
 }
 
@@ -125,12 +146,14 @@ fn kafka(side: &Side, what: &str, error: ClientError) -> JobError {
 struct Partition {
     number: u32,
     origin: Arc<Origin>,
+    from: i64,
     end: i64,
 }
 
-struct Topics<'a> {
+/// Topics with their ends.
+pub(super) struct Topics<'a> {
     side: &'a Side,
-    fetcher: Fetcher,
+    client: Client,
     /// Those that are not at their end.
     left: HashMap<TopicPartition, Partition>,
     names: Names,
@@ -148,8 +171,6 @@ impl<'a> Topics<'a> {
             partitions.iter().map(|(topic, partition, _)| (topic.as_str(), *partition)).collect();
         let first = offsets(host, side, &client, &wanted, OffsetSpec::Earliest).await?;
         let last = offsets(host, side, &client, &wanted, OffsetSpec::Latest).await?;
-        let config = FetcherConfig { isolation: Isolation::ReadCommitted, ..FetcherConfig::default() };
-        let mut fetcher = Fetcher::start(client, config);
         let (mut left, mut names) = (HashMap::new(), Names::default());
         for (number, (topic, partition, count)) in (0..).zip(partitions) {
             let key = (topic.clone(), partition);
@@ -160,16 +181,20 @@ impl<'a> Topics<'a> {
             names.0.push(origin.clone());
             if from < end {
                 let tp = TopicPartition { topic, partition };
-                fetcher.assign(tp.clone(), None, from, None);
-                left.insert(tp, Partition { number, origin, end });
+                left.insert(tp, Partition { number, origin, from, end });
             }
         }
-        Ok(Self { side, fetcher, left, names })
+        Ok(Self { side, client, left, names })
     }
 
     async fn read(mut self, host: &Host, take: &mut (impl Take + Send)) -> Result<Names, JobError> {
+        let config = FetcherConfig { isolation: Isolation::ReadCommitted, ..FetcherConfig::default() };
+        let mut fetcher = Fetcher::start(self.client.clone(), config);
+        for (tp, partition) in &self.left {
+            fetcher.assign(tp.clone(), None, partition.from, None);
+        }
         while !self.left.is_empty() {
-            let fetched = host.timeout(STALL, self.fetcher.next()).await.ok_or_else(|| self.stalled())?;
+            let fetched = host.timeout(STALL, fetcher.next()).await.ok_or_else(|| self.stalled())?;
             let fetched = fetched.map_err(|error| JobError::Run {
                 code: Code::Read,
                 message: format!("verify {}: {error}; run it again", self.side),
@@ -190,7 +215,7 @@ impl<'a> Topics<'a> {
                 take.take(&partition.origin, Place { partition: partition.number, offset }, record)?;
             }
             if fetched.next_offset >= partition.end {
-                self.fetcher.unassign(&fetched.tp);
+                fetcher.unassign(&fetched.tp);
                 self.left.remove(&fetched.tp);
             }
         }
@@ -251,46 +276,70 @@ async fn offsets(
         .collect())
 }
 
-fn read_file(host: &Host, path: &Path, take: &mut impl Take) -> Result<Names, JobError> {
-    let wrong = |what: String| JobError::Configuration {
-        code: Code::Usage,
-        message: format!("verify {}: {what}", path.display()),
-    };
-    let failed = |error: std::io::Error| wrong(format!("cannot be read: {error}"));
-    let file = host.files().open(path).map_err(failed)?;
-    let end = file.identity().map_err(failed)?.length;
-    let mut lines = BufReader::new(file);
-    let topic: Arc<str> = path.display().to_string().into();
-    let origin =
-        Arc::new(Origin { split: SplitId(topic.to_string()), topic, partition: 0, partitions: None });
-    let (mut offset, mut line) = (0, Vec::new());
-    while offset < end {
-        line.clear();
-        let mut bounded = std::io::Read::take(&mut lines, LINE.min(end - offset));
-        let length = bounded.read_until(b'\n', &mut line).map_err(failed)? as u64;
-        if length == 0 {
-            return Err(wrong(format!("ends at byte {offset} and had {end}: it was cut while it was read")));
-        }
-        if length == LINE && !line.ends_with(b"\n") {
-            return Err(wrong(format!("no line break within {LINE} bytes from byte {offset}")));
-        }
-        let value = line.strip_suffix(b"\n").unwrap_or(&line);
-        let value = value.strip_suffix(b"\r").unwrap_or(value);
-        if !value.trim_ascii().is_empty() {
-            let record = RecordRef {
-                key: None,
-                value: Some(value),
-                headers: Headers::default(),
-                timestamp: 0,
-                offset: i64::try_from(offset).unwrap_or(i64::MAX),
-                topic: None,
-                partition: None,
-            };
-            take.take(&origin, Place { partition: 0, offset }, record)?;
-        }
-        offset += length;
+/// A file with its length.
+pub(super) struct Lines<'a> {
+    path: &'a Path,
+    file: Box<dyn OpenFile>,
+    end: u64,
+}
+
+impl<'a> Lines<'a> {
+    fn open(host: &Host, path: &'a Path) -> Result<Self, JobError> {
+        let opened = host.files().open(path).and_then(|file| {
+            let end = file.identity()?.length;
+            Ok(Self { path, file, end })
+        });
+        opened.map_err(|error| unusable(path, format!("cannot be read: {error}")))
     }
-    Ok(Names(vec![origin]))
+
+    fn read(self, take: &mut impl Take) -> Result<Names, JobError> {
+        let Self { path, file, end } = self;
+        let mut lines = BufReader::new(file);
+        let topic: Arc<str> = path.display().to_string().into();
+        let split = SplitId(topic.to_string());
+        let origin = Arc::new(Origin { split, topic, partition: 0, partitions: None });
+        let (mut offset, mut line) = (0, Vec::new());
+        while offset < end {
+            line.clear();
+            let mut bounded = io::Read::take(&mut lines, LINE.min(end - offset));
+            let length = bounded
+                .read_until(b'\n', &mut line)
+                .map_err(|error| unusable(path, format!("cannot be read: {error}")))?
+                as u64;
+            if length == 0 {
+                return Err(unusable(
+                    path,
+                    format!("ends at byte {offset} and had {end}: it was cut meanwhile"),
+                ));
+            }
+            if length == LINE && !line.ends_with(b"\n") {
+                return Err(unusable(path, format!("no line break within {LINE} bytes from byte {offset}")));
+            }
+            let value = line.strip_suffix(b"\n").unwrap_or(&line);
+            let value = value.strip_suffix(b"\r").unwrap_or(value);
+            if !value.trim_ascii().is_empty() {
+                take.take(&origin, Place { partition: 0, offset }, line_record(value, offset))?;
+            }
+            offset += length;
+        }
+        Ok(Names(vec![origin]))
+    }
+}
+
+fn line_record(value: &[u8], offset: u64) -> RecordRef<'_> {
+    RecordRef {
+        key: None,
+        value: Some(value),
+        headers: Headers::default(),
+        timestamp: 0,
+        offset: i64::try_from(offset).unwrap_or(i64::MAX),
+        topic: None,
+        partition: None,
+    }
+}
+
+fn unusable(path: &Path, what: String) -> JobError {
+    JobError::Configuration { code: Code::Usage, message: format!("verify {}: {what}", path.display()) }
 }
 
 #[cfg(test)]
@@ -333,7 +382,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("hapax-side-{:032x}", host.random_u128()));
         host.files().create_new(&path).unwrap().write_all(b"1\r\n\n22\n3").unwrap();
         let mut values = Values::default();
-        let names = read_file(&host, &path, &mut values).unwrap();
+        let names = Lines::open(&host, &path).unwrap().read(&mut values).unwrap();
         host.files().remove(&path).unwrap();
         assert_eq!(values.0, [(0, "1".into()), (4, "22".into()), (7, "3".into())]);
         assert_eq!(names.of(Place { partition: 0, offset: 4 }), format!("{} byte 4", path.display()));
@@ -341,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_wrong_usage() {
-        let error = read_file(&Host::real(), Path::new("/nowhere"), &mut Values::default()).unwrap_err();
+        let error = Lines::open(&Host::real(), Path::new("/nowhere")).err().expect("there is no such file");
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().starts_with("E0200: verify /nowhere: cannot be read: "), "{error}");
     }

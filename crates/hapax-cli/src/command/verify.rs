@@ -37,12 +37,13 @@ pub(crate) async fn verify(host: &Host, screen: &Screen, arguments: VerifyArgume
         folder: folder.clone(),
         host: host.clone(),
     });
-    let spilled = |error: SpillError| spill(&folder, &error);
+    // Both ends are fixed before anything is read.
+    let (expected_side, actual_side) = (side::open(host, &expected).await?, side::open(host, &actual).await?);
     let mut feed = Feed { rules: expected_rules, folder: &folder, add: |item: &Item| audit.expected(item) };
-    let expected_names = side::read(host, &expected, &mut feed).await?;
+    let expected_names = expected_side.read(host, &mut feed).await?;
     let mut feed = Feed { rules: actual_rules, folder: &folder, add: |item: &Item| audit.actual(item) };
-    let actual_names = side::read(host, &actual, &mut feed).await?;
-    let report = audit.finish().map_err(spilled)?;
+    let actual_names = actual_side.read(host, &mut feed).await?;
+    let report = audit.finish().map_err(|error| spill(&folder, &error))?;
     let view = View {
         report: &report,
         expected: &expected_names,
