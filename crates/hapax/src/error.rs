@@ -190,6 +190,19 @@ impl JobError {
         }
     }
 
+    /// The stable code that the message begins with.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Configuration { code, .. }
+            | Self::Kafka { code, .. }
+            | Self::Store { code, .. }
+            | Self::Run { code, .. }
+            | Self::NeedsPerson { code, .. } => *code,
+            Self::Superseded { .. } => Code::Superseded,
+            Self::Bug { .. } => Code::Bug,
+        }
+    }
+
     /// May another run succeed without anybody's help?
     pub fn is_retriable(&self) -> bool {
         match self {

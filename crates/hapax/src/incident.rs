@@ -123,7 +123,8 @@ fn write(host: &Host, plan: &Plan, report: &Report<'_>) -> Option<PathBuf> {
         Err(error) => {
             let text = serde_json::to_string(report).unwrap_or_else(|_| format!("{report:?}"));
             tracing::error!(
-                "the incident could not be written to {}: {error}; it says: {text}",
+                "{}: the incident could not be written to {}: {error}; it says: {text}",
+                report.code,
                 path.display()
             );
             None

@@ -116,7 +116,7 @@ impl Life {
                 backoff = first;
             }
             let wait = self.host.jitter(backoff);
-            tracing::warn!(job = %self.plan.name, run = self.runs, "the run ended: {}; the next begins in {wait:?}", error.chain());
+            tracing::warn!(job = %self.plan.name, run = self.runs, "{}; the run ended, the next begins in {wait:?}", error.chain());
             if !self.wait(wait).await {
                 return Err(self.unfinished(&error));
             }
@@ -157,7 +157,7 @@ impl Life {
         if self.has_worked || waited < patience {
             return Ok(());
         }
-        tracing::error!(job = %self.plan.name, "no run has worked within start_timeout ({patience:?})");
+        tracing::error!(job = %self.plan.name, "{}: no run has worked within start_timeout ({patience:?})", error.code());
         Err(error)
     }
 

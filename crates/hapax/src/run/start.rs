@@ -387,9 +387,10 @@ impl Begin<'_> {
             return Err(self.needs_person(
                 Code::TopicChanged,
                 format!(
-                    "topic {name} was deleted and made again (id {} then, {} now): positions and prepared records of \
-                     the old one mean nothing in it; begin anew with --fresh",
-                    known.topic_id, topic.record.topic_id
+                    "topic {name} was deleted and made again (id {} and {} partitions then, id {} and {} partitions \
+                     now): positions and prepared records of the old one mean nothing in it; nothing was cleared, \
+                     begin anew with --fresh",
+                    known.topic_id, known.partitions, topic.record.topic_id, topic.record.partitions
                 ),
             ));
         }
@@ -397,7 +398,8 @@ impl Begin<'_> {
             return Err(self.needs_person(
                 Code::TopicChanged,
                 format!(
-                    "topic {name} has {} partitions and had {} when the job was created",
+                    "topic {name} has {} partitions and had {} when the job was created; nothing was cleared, begin \
+                     anew with --fresh",
                     topic.record.partitions, known.partitions
                 ),
             ));
