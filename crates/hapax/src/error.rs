@@ -183,10 +183,10 @@ impl JobError {
         match self {
             Self::Bug { .. } => 1,
             Self::Configuration { .. } => 2,
+            Self::Store { .. } | Self::Run { code: Code::Store, .. } => 6,
             Self::Kafka { .. } | Self::Run { .. } => 3,
             Self::NeedsPerson { .. } => 4,
             Self::Superseded { .. } => 5,
-            Self::Store { .. } => 6,
         }
     }
 

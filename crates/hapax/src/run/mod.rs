@@ -23,6 +23,7 @@ use crate::{
 use hapax_commit::{Generation, RunNonce};
 use hapax_host::{Host, Instant};
 use hapax_store::Store;
+use start::StoreWaits;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
@@ -59,8 +60,12 @@ struct Life {
     options: RunOptions,
     counters: Arc<Counters>,
     began: Instant,
-    /// A run of this process has read or written.
+    /// The present run has begun to read and write.
+    works: bool,
+    /// A run of this process has.
     has_worked: bool,
+    /// Why the last run ended, while none has worked.
+    last: Option<JobError>,
     runs: u64,
     /// The newest claim of this process.
     previous: Option<Generation>,
@@ -70,6 +75,7 @@ struct Life {
     fresh: bool,
     /// The checkpoint store, once it is opened.
     store: Option<Store>,
+    store_waits: StoreWaits,
     /// What the sinks' topics keep when a broker is lost has been looked at.
     durability_known: bool,
 }
@@ -84,12 +90,15 @@ impl Life {
             options,
             counters,
             began,
+            works: false,
             has_worked: false,
+            last: None,
             runs: 0,
             previous: None,
             own_runs: Vec::new(),
             fresh,
             store: None,
+            store_waits: StoreWaits::default(),
             durability_known: false,
         }
     }
@@ -98,12 +107,8 @@ impl Life {
         let (first, longest) = self.plan.settings.run_backoff;
         let mut backoff = first;
         loop {
-            let worked_before = self.has_worked;
-            self.has_worked = false;
-            let ended = self.one_run().await;
-            let worked = self.has_worked;
-            self.has_worked |= worked_before;
-            let error = match ended {
+            self.works = false;
+            let error = match self.one_run().await {
                 Ok(end) => return Ok(self.summary(end)),
                 Err(error) => error,
             };
@@ -112,7 +117,7 @@ impl Life {
             if !error.is_retriable() && !once_worked {
                 return Err(incident::noted(&self.host, &self.plan, self.previous, error));
             }
-            if worked {
+            if self.works {
                 backoff = first;
             }
             let wait = self.host.jitter(backoff);
@@ -151,14 +156,26 @@ impl Life {
     }
 
     /// Before the first run has worked, patience ends with `start_timeout`.
-    fn out_of_time(&self, error: JobError) -> Result<(), JobError> {
-        let waited = self.host.now().saturating_duration_since(self.began);
-        let patience = self.plan.settings.start_timeout;
-        if self.has_worked || waited < patience {
+    fn out_of_time(&mut self, error: JobError) -> Result<(), JobError> {
+        if self.has_worked {
             return Ok(());
         }
+        if !self.patience().is_zero() {
+            self.last = Some(error);
+            return Ok(());
+        }
+        let patience = self.plan.settings.start_timeout;
         tracing::error!(job = %self.plan.name, "{}: no run has worked within start_timeout ({patience:?})", error.code());
         Err(error)
+    }
+
+    /// How long taking over may take: `start_timeout`, which all runs before the first that works share.
+    fn patience(&self) -> Duration {
+        let patience = self.plan.settings.start_timeout;
+        if self.has_worked {
+            return patience;
+        }
+        patience.saturating_sub(self.host.now().saturating_duration_since(self.began))
     }
 
     fn summary(&self, end: RunEnd) -> Summary {
@@ -176,7 +193,9 @@ impl Life {
             tracing::info!(job = %self.plan.name, "the job has finished already: nothing to do");
             return Ok(RunEnd::Finished);
         }
+        self.works = true;
         self.has_worked = true;
+        self.last = None;
         let workers = worker::start(&setting, &takeover)?;
         workers.drive(&mut decider, self.options.stop.clone()).await
     }
@@ -184,21 +203,41 @@ impl Life {
     /// Takes over, for as long as patience and a wanted stop allow.
     async fn started(&mut self) -> Result<(CheckpointDecider, Takeover, worker::Setting), JobError> {
         let (host, stop) = (self.host.clone(), self.options.stop.clone());
-        let (patience, budget) = (self.plan.settings.start_timeout, self.plan.settings.stop_budget);
+        let (patience, budget) = (self.patience(), self.plan.settings.stop_budget);
+        let waits = self.store_waits.clone();
+        // Whether the store is waited for is asked while the attempt is still there.
+        let impatient = async {
+            host.sleep(patience).await;
+            (patience, waits.any())
+        };
+        let stopped = async {
+            stop_overdue(&host, stop, budget).await;
+            (budget, waits.any())
+        };
         let started = tokio::select! {
             started = self.take_over() => Ok(started),
-            () = host.sleep(patience) => Err(patience),
-            () = stop_overdue(&host, stop, budget) => Err(budget),
+            stuck = impatient => Err(stuck),
+            stuck = stopped => Err(stuck),
         };
-        started.unwrap_or_else(|waited| Err(self.stuck(waited)))
+        started.unwrap_or_else(|(waited, on_store)| Err(self.stuck(waited, on_store)))
     }
 
-    fn stuck(&self, waited: Duration) -> JobError {
+    /// What the run before this one met says more than that this one took too long.
+    fn stuck(&mut self, waited: Duration, on_store: bool) -> JobError {
+        if let Some(error) = self.last.take() {
+            return error;
+        }
+        let (code, why) = if on_store {
+            let why = "the checkpoint store has not done what it was asked; look whether it is reachable, \
+                       writable and not full";
+            (Code::Store, why)
+        } else {
+            (Code::Unreachable, "a broker is not answering, or a transaction stays in its last phase")
+        };
         JobError::Run {
-            code: Code::Unreachable,
+            code,
             message: format!(
-                "job {}: taking over (claim, clear, resolve) did not end within {waited:?}; a broker is not \
-                 answering, or a transaction stays in its last phase; see the log above",
+                "job {}: taking over (claim, clear, resolve) did not end within {waited:?}: {why}; see the log above",
                 self.plan.name
             ),
         }
@@ -208,7 +247,7 @@ impl Life {
         let clusters = Clusters::new(self.host.clone(), &self.plan.clusters);
         let store = match &self.store {
             Some(store) => store.clone(),
-            None => self.store.insert(start::open(&self.plan, &self.host)?).clone(),
+            None => self.store.insert(start::open(&self.plan, &self.host, &self.store_waits)?).clone(),
         };
         let found = start::find(&self.plan, &self.host, &clusters, &store, self.fresh, self.previous).await?;
         self.fresh = false;

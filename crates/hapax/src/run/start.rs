@@ -23,7 +23,14 @@ use hapax_kafka::{
     transaction::{self, ListFilter},
 };
 use hapax_store::{Chain, Created, Incarnation, Patience, PutOutcome, Store};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 /// What a run starts from.
 pub(super) struct Found {
@@ -72,13 +79,42 @@ struct Begin<'a> {
     store: Store,
 }
 
+/// Counts the requests of the store that have no answer yet: each of them, and each wait before it is tried again, is
+/// bounded by a sleep. Tells a start that takes too long whom it waits for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StoreWaits(Arc<AtomicUsize>);
+
+/// One request, for as long as it has no answer.
+struct StoreWait(Arc<AtomicUsize>);
+
+impl StoreWaits {
+    /// Is the store waited for now?
+    pub(super) fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    fn begin(&self) -> StoreWait {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        StoreWait(self.0.clone())
+    }
+}
+
+impl Drop for StoreWait {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Opens the checkpoint store; a job that promises nothing and names none keeps its positions in memory.
-pub(super) fn open(plan: &Plan, host: &Host) -> Result<Store, JobError> {
+pub(super) fn open(plan: &Plan, host: &Host, waits: &StoreWaits) -> Result<Store, JobError> {
     let url = plan.settings.store.as_deref().unwrap_or("memory://");
-    let sleeper = host.clone();
+    let (sleeper, waits) = (host.clone(), waits.clone());
     let sleep: hapax_store::Sleep = Arc::new(move |wait| {
-        let host = sleeper.clone();
-        Box::pin(async move { host.sleep(wait).await })
+        let (host, waiting) = (sleeper.clone(), waits.begin());
+        Box::pin(async move {
+            host.sleep(wait).await;
+            drop(waiting);
+        })
     });
     Store::open(url, Patience::default(), sleep).map_err(|error| {
         JobError::store(format!("job {}: opening the checkpoint store {url}", plan.name), error)
