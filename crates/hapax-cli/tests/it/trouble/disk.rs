@@ -1,0 +1,103 @@
+//! A disk without room: a small file system of memory, in a mount name space that goes with the run.
+
+use super::*;
+use crate::harness::binary;
+use std::{
+    fs::File,
+    io::{self, Write},
+    process::Command,
+    time::Instant,
+};
+
+/// The checkpoint store of a job on a disk of its own.
+struct Disk {
+    job: Job,
+    /// Where the disk is mounted, for the run only.
+    mount: PathBuf,
+}
+
+/// Room for some hundred slots.
+const SIZE: &str = "1m";
+
+impl Disk {
+    fn new(mut job: Job, source: &str) -> Self {
+        let mount = job.folder.join("disk");
+        fs::create_dir(&mount).unwrap();
+        job.store = mount.join("store");
+        job.write(source);
+        Self { job, mount }
+    }
+
+    /// Starts a run whose disk is full where `full` says so.
+    fn start(&self, name: &str, full: bool, arguments: &[&str]) -> Run {
+        let fill = if full { "cat /dev/zero > \"$0/ballast\" 2> /dev/null;" } else { "" };
+        let script = format!("mount -t tmpfs -o size={SIZE} tmpfs \"$0\" || exit 99; {fill} exec \"$@\"");
+        let mut command = Command::new("unshare");
+        command.arg("--mount").args(unprivileged().then_some("--map-root-user"));
+        command.args(["sh", "-c", &script]).arg(&self.mount).arg(binary());
+        command.args(["run", "--json"]).arg(&self.job.file).args(arguments);
+        Run::of(command, &self.job.folder.join(format!("{name}.log"))).unwrap()
+    }
+
+    /// A file on the disk as the run sees it.
+    fn path(&self, run: &mut Run, name: &str) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", run.process().id()));
+        root.join(self.mount.strip_prefix("/").unwrap()).join(name)
+    }
+
+    /// Writes until nothing more fits.
+    fn fill(&self, run: &mut Run) {
+        let mut file = File::create(self.path(run, "ballast")).unwrap();
+        let full = loop {
+            if let Err(error) = file.write_all(&[0; 4096]) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    }
+
+    fn free(&self, run: &mut Run) {
+        fs::remove_file(self.path(run, "ballast")).unwrap();
+    }
+}
+
+/// Without the rights of root a user name space of one's own may mount.
+fn unprivileged() -> bool {
+    let tried = Command::new("unshare").args(["--mount", "true"]).output();
+    !tried.expect("unshare (util-linux) mounts the small disk of this test").status.success()
+}
+
+#[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "needs mount name spaces")]
+fn a_full_disk_is_waited_for_and_the_output_is_exact() {
+    const COUNT: u64 = 1_500;
+    let source = generator(COUNT, 500);
+    let disk = Disk::new(Job::new("disk-full", &source), &source);
+    let mut run = disk.start("run", false, &[]);
+    disk.job.await_committed(&mut run, 200);
+    disk.fill(&mut run);
+    let full = |run: &mut Run| Ok(run.output()?.contains("the checkpoint store is full"));
+    run.until("says that the store is full", PATIENCE, full).unwrap();
+    let another_run = |run: &mut Run| Ok(run.output()?.contains("E0601"));
+    run.until("ends the run and begins another", PATIENCE, another_run).unwrap();
+    assert!(run.process().try_wait().unwrap().is_none());
+    disk.free(&mut run);
+    assert_eq!(Ended::of(run).done()["finished"], true);
+    disk.job.is_exact(COUNT);
+}
+
+#[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "needs mount name spaces")]
+fn a_disk_that_stays_full_at_the_start_is_exit_code_6() {
+    let source = generator(10, 10);
+    let disk = Disk::new(Job::new("disk-start", &source), &source);
+    // Whether or not the store's own patience ends before that of the start.
+    for (timeout, parts) in [("2s", ["writable and not full"]), ("8s", ["the checkpoint store is full"])] {
+        let began = Instant::now();
+        let ended = Ended::of(disk.start("run", true, &["--set", &format!("run.start_timeout={timeout}")]));
+        ended.says(6, "E0601", &[&disk.job.name]);
+        ended.says(6, "E0601", &parts);
+        assert!(began.elapsed() < Duration::from_secs(14), "{timeout}: {:?}", began.elapsed());
+    }
+    assert!(disk.job.traces().0.is_empty());
+}

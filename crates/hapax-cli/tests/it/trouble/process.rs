@@ -1,0 +1,95 @@
+//! Processes that are too many, that are asked to stop, that have nothing to do any more.
+
+use super::*;
+use xtask::{
+    hapax::{Feed, Part},
+    judge::Numbers,
+};
+
+#[test]
+fn a_second_run_of_a_job_takes_over_and_the_older_one_ends_with_code_5() {
+    const COUNT: u64 = 2_000;
+    let job = Job::new("two-runs", &generator(COUNT, 500));
+    let mut older = job.start("older", &[]);
+    job.await_committed(&mut older, 200);
+    let newer = job.start("newer", &[]);
+    Ended::of(older).says(5, "E0501", &[&job.name, "was superseded by run", "process"]);
+    assert_eq!(Ended::of(newer).done()["finished"], true);
+    job.is_exact(COUNT);
+}
+
+#[test]
+fn of_runs_that_are_started_at_once_one_goes_on() {
+    const COUNT: u64 = 1_000;
+    let job = Job::new("at-once", &generator(COUNT, 500));
+    let runs = ["a", "b", "c"].map(|name| job.start(name, &[]));
+    let ended = runs.map(Ended::of);
+    let (done, superseded): (Vec<_>, Vec<_>) = ended.iter().partition(|run| run.code == Some(0));
+    assert_eq!(done.len(), 1, "{:?}", ended.iter().map(|run| &run.text).collect::<Vec<_>>());
+    assert_eq!(done[0].done()["finished"], true);
+    superseded.iter().for_each(|run| run.says(5, "E0501", &[&job.name]));
+    job.is_exact(COUNT);
+}
+
+/// A copy from a topic of the shared broker.
+fn copied(name: &str, more: &str) -> (Job, String) {
+    let job = Job::new(name, "");
+    let source = format!("{}-in", job.name);
+    job.create_topic(&source, &[]);
+    job.write(&format!("topics = [\"{source}\"]\n{more}"));
+    (job, source)
+}
+
+#[test]
+fn sigterm_drains_commits_and_ends_with_code_0_within_its_budget() {
+    let (job, source) = copied("sigterm", "");
+    let judge = std::sync::Arc::new(Judge::start().unwrap());
+    let feed = Feed::start(judge, bootstrap(), &source, Duration::from_millis(10), |_| {
+        Part::Write(Numbers::new(PARTITIONS, 100))
+    });
+    let mut run = job.start("first", &[]);
+    job.await_committed(&mut run, 500);
+    run.process().signal("TERM").unwrap();
+    // The budget, and what the machine takes to end a process.
+    let status = run.wait(Duration::from_secs(35)).unwrap();
+    let ended = Ended { code: status.code(), text: run.output().unwrap() };
+    let summary = ended.done();
+    assert_eq!(summary["finished"], false);
+    let written = feed.end().unwrap();
+    let records = summary["records_out"].as_u64().unwrap();
+    job.is_exact(records);
+    assert!(written > records, "it stopped in the middle: {records} of {written}");
+
+    let ends: Vec<String> =
+        (0..PARTITIONS).map(|part| format!("{part} = {}", written / u64::from(PARTITIONS))).collect();
+    assert!(!ends.is_empty());
+    let mut rest = job.start("rest", &[]);
+    rest.await_committed(Judge::shared(), (bootstrap(), &job.sink), &[], written - 1, PATIENCE).unwrap();
+    terminate(rest).done();
+    job.is_exact(written);
+}
+
+#[test]
+fn a_bounded_job_commits_its_tail_and_adds_nothing_when_it_is_run_again() {
+    const COUNT: u64 = 777;
+    let (job, source) = copied("tail", "end = \"latest\"");
+    Judge::shared().produce_numbers(bootstrap(), &source, &Numbers::new(PARTITIONS, COUNT)).unwrap();
+    // No barrier comes before the end of the input.
+    let first = job.run("first", &["--set", "checkpoint.interval=200s"]).done();
+    assert_eq!((&first["finished"], &first["records_out"]), (&true.into(), &COUNT.into()));
+    job.is_exact(COUNT);
+    // What came later is behind the end, which was fixed when the job was created.
+    Judge::shared()
+        .produce_numbers(bootstrap(), &source, &Numbers { from: COUNT, ..Numbers::new(PARTITIONS, 100) })
+        .unwrap();
+    let before = job.bounds();
+    for name in ["second", "third"] {
+        let again = job.run(name, &[]).done();
+        assert_eq!(
+            (&again["finished"], &again["records_in"], &again["records_out"]),
+            (&true.into(), &0.into(), &0.into())
+        );
+    }
+    assert_eq!(job.bounds(), before);
+    job.is_exact(COUNT);
+}

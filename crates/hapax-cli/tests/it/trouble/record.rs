@@ -1,0 +1,65 @@
+//! Records that cannot be handled, and topics that are not what they were.
+
+use super::*;
+use xtask::judge::{Isolation, Numbers, Record};
+
+fn copied(name: &str, more: &str) -> (Job, String) {
+    let job = Job::new(name, "");
+    let source = format!("{}-in", job.name);
+    job.create_topic(&source, &[]);
+    job.write(&format!("topics = [\"{source}\"]\nend = \"latest\"\n{more}"));
+    (job, source)
+}
+
+fn produce(topic: &str, records: &[Record]) {
+    Judge::shared().produce(bootstrap(), topic, records).unwrap();
+}
+
+/// Committed values of the job's output, partition by partition.
+fn output(job: &Job) -> Vec<String> {
+    let read = Judge::shared().read_all(bootstrap(), &job.sink, Isolation::ReadCommitted).unwrap();
+    read.iter().flat_map(|partition| partition.records.iter().map(|record| record.text())).collect()
+}
+
+#[test]
+fn a_program_that_fails_stops_at_its_record_or_is_counted() {
+    let (job, source) = copied("record-program", "[[operator]]\njq = '{n: (10 - .n)}'");
+    produce(
+        &source,
+        &["1", "\"x\"", "null", "2"].map(|n| Record::value(format!("{{\"n\":{n}}}")).to_partition(1)),
+    );
+    let place = format!("{source}-1 offset 1");
+    job.run("stop", &[]).says(4, "E0406", &[&place, "the program fails", "on_error = \"skip\""]);
+    assert!(output(&job).is_empty());
+    let skipped = job.run("skip", &["--set", "operator.0.on_error=skip"]).done();
+    assert_eq!((&skipped["skipped"], &skipped["records_out"]), (&2.into(), &2.into()));
+    assert_eq!(output(&job), ["{\"n\":9}", "{\"n\":8}"]);
+}
+
+#[test]
+fn a_topic_that_has_fewer_partitions_than_before_is_refused() {
+    let (job, source) = copied("record-fewer", "");
+    let fill = |topic: &str, partitions: u32| {
+        Judge::shared().produce_numbers(bootstrap(), topic, &Numbers::new(partitions, 100)).unwrap();
+    };
+    fill(&source, PARTITIONS);
+    job.run("first", &[]).done();
+    job.is_exact(100);
+    let anew = |topic: &str, partitions: u32| {
+        Judge::shared().delete_topic(bootstrap(), topic).unwrap();
+        Judge::shared().create_topic(bootstrap(), topic, partitions, &[]).unwrap();
+    };
+    let before = job.traces();
+    anew(&source, 1);
+    fill(&source, 1);
+    job.run("source", &[]).says(
+        4,
+        "E0407",
+        &[&job.name, &source, "2 partitions then", "1 partitions now", "--fresh"],
+    );
+    assert_eq!(job.traces(), before, "nothing was cleared and nothing was written");
+    anew(&job.sink, 1);
+    let refused = job.run("sink", &["--set", &format!("source.0.topics=[\"{}\"]", job.sink)]);
+    assert_eq!(refused.code, Some(4), "{}", refused.text);
+    assert!(output(&job).is_empty());
+}

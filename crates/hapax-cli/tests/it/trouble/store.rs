@@ -1,0 +1,157 @@
+//! Checkpoint stores that are another job's, another cluster's, empty, old or damaged: refused before anything is
+//! cleared, read or written.
+
+use super::*;
+
+/// Copies what is there now, as far as a job that writes it lets it be copied.
+fn put_in_place(of: &Path, copied: &Path) {
+    fs::remove_dir_all(of).unwrap();
+    copy(copied, of);
+}
+
+#[test]
+fn a_store_of_another_job_is_refused_untouched() {
+    let (mine, other) =
+        (Job::new("store-mine", &generator(200, 100_000)), Job::new("store-other", &generator(200, 100_000)));
+    mine.run("mine", &[]).done();
+    let store = format!("checkpoint.store=file://{}", mine.store.display());
+    let refused = other.run("refused", &["--set", &store]);
+    refused.says(4, "E0403", &[&other.name, &mine.name, mine.store.to_str().unwrap(), "--fresh"]);
+    assert!(other.traces().0.is_empty(), "no id of the job was touched");
+    assert!(other.bounds().iter().all(|bounds| bounds.end == 0));
+    mine.is_exact(200);
+}
+
+#[test]
+fn a_store_of_another_cluster_is_refused_untouched() {
+    let elsewhere = &shared(Version::V3_9).bootstrap;
+    let job = Job::new("store-cluster", &generator(200, 100_000));
+    job.run("first", &[]).done();
+    Judge::shared().create_topic(elsewhere, &job.sink, PARTITIONS, &[]).unwrap();
+    let refused = job.run("refused", &["--set", &format!("cluster.main.brokers={elsewhere}")]);
+    refused.says(
+        4,
+        "E0403",
+        &[&job.name, "cluster main has id", job.store.to_str().unwrap(), "[cluster.main]"],
+    );
+    let there = transactions(elsewhere).unwrap();
+    assert!(!there.iter().any(|listed| listed.id.starts_with(&job.name)), "no id was touched there");
+    assert!(Judge::shared().end_offsets(elsewhere, &job.sink).unwrap().iter().all(|bounds| bounds.end == 0));
+    job.run("again", &[]).done();
+    job.is_exact(200);
+}
+
+#[test]
+fn an_empty_store_of_a_known_job_is_an_unmounted_volume_until_fresh_is_asked_for() {
+    const COUNT: u64 = 1_500;
+    let job = Job::new("store-empty", &generator(COUNT, 500));
+    let mut first = job.start("first", &[]);
+    job.await_committed(&mut first, 200);
+    terminate(first).done();
+    let before = job.traces();
+    assert!(!before.0.is_empty());
+
+    let away = job.folder.join("away");
+    fs::rename(&job.store, &away).unwrap();
+    for arguments in [&[][..], &["--set", "run.shards=1"]] {
+        job.run("refused", arguments).says(
+            4,
+            "E0401",
+            &[&job.name, job.store.to_str().unwrap(), "nothing was cleared", "--fresh"],
+        );
+    }
+    assert_eq!(job.traces(), before, "nothing was cleared and nothing was written");
+    put_in_place(&job.store, &away);
+    job.run("back", &[]).done();
+    job.is_exact(COUNT);
+
+    fs::remove_dir_all(&job.store).unwrap();
+    let anew = job.run("anew", &["--fresh", "--set", "source.0.generator.rate=100000"]).done();
+    assert_eq!((&anew["finished"], &anew["records_out"]), (&true.into(), &COUNT.into()));
+    let audit = Audit { value: None, ..Audit::copy(&job.sink, PARTITIONS, COUNT) };
+    let report = Judge::shared().audit(bootstrap(), &audit).unwrap();
+    assert_eq!((report.lost, report.duplicated, report.records), (0, COUNT, 2 * COUNT), "{report:?}");
+}
+
+#[test]
+fn an_old_copy_of_a_store_is_refused_untouched() {
+    const COUNT: u64 = 2_000;
+    let job = Job::new("store-copy", &generator(COUNT, 500));
+    let (live, stopped, newest) =
+        (job.folder.join("live"), job.folder.join("stopped"), job.folder.join("newest"));
+    let mut run = job.start("first", &[]);
+    job.await_committed(&mut run, 200);
+    copy(&job.store, &live);
+    terminate(run).done();
+    copy(&job.store, &stopped);
+    let after = job.bounds().iter().map(|bounds| bounds.end).sum::<i64>();
+    let mut run = job.start("second", &[]);
+    job.await_committed(&mut run, after + 200);
+    terminate(run).done();
+    copy(&job.store, &newest);
+    let before = job.traces();
+
+    for (name, old) in [("live", &live), ("stopped", &stopped)] {
+        put_in_place(&job.store, old);
+        let refused = job.run(name, &[]);
+        refused.says(
+            4,
+            "E0402",
+            &[&job.name, "ahead of the checkpoint store", "nothing was cleared", "CompleteCommit"],
+        );
+        assert_eq!(job.traces(), before, "{name}: nothing was cleared and nothing was written");
+        let folder = job.folder.join("store.incidents");
+        let incident = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .find(|path| refused.text.contains(path.to_str().unwrap()));
+        let incident = fs::read_to_string(incident.expect("the message names the incident's file")).unwrap();
+        let incident: serde_json::Value = serde_json::from_str(&incident).unwrap();
+        assert_eq!(incident["code"], "E0402");
+    }
+    put_in_place(&job.store, &newest);
+    job.run("back", &[]).done();
+    job.is_exact(COUNT);
+}
+
+#[test]
+fn a_damaged_object_is_named_and_nothing_is_used() {
+    let job = Job::new("store-damaged", &generator(400, 2_000));
+    job.run("first", &[]).done();
+    let life = job.store.join(&job.name).join("1");
+    let chain = life.join("chain/0");
+    let mut slots: Vec<PathBuf> = fs::read_dir(&chain).unwrap().map(|entry| entry.unwrap().path()).collect();
+    slots.retain(|path| !path.file_name().unwrap().to_str().unwrap().starts_with('.'));
+    slots.sort();
+    let before = job.traces();
+    let flipped = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        bytes
+    };
+    let damages: [(&Path, Vec<u8>); 5] = [
+        (slots.last().unwrap(), flipped(&fs::read(slots.last().unwrap()).unwrap())),
+        (&slots[0], flipped(&fs::read(&slots[0]).unwrap())),
+        (slots.last().unwrap(), fs::read(slots.last().unwrap()).unwrap()[..20].to_vec()),
+        (slots.last().unwrap(), Vec::new()),
+        (&life.join("job"), flipped(&fs::read(life.join("job")).unwrap())),
+    ];
+    for (path, damaged) in damages {
+        let whole = fs::read(path).unwrap();
+        fs::write(path, damaged).unwrap();
+        job.run("damaged", &[]).says(
+            6,
+            "E0602",
+            &[&job.name, path.to_str().unwrap(), "damaged; nothing was used"],
+        );
+        fs::write(path, whole).unwrap();
+    }
+    let foreign = chain.join("notes.txt");
+    fs::write(&foreign, "do not delete").unwrap();
+    job.run("foreign", &[]).says(6, "E0602", &[&job.name, foreign.to_str().unwrap(), "move it away"]);
+    fs::remove_file(&foreign).unwrap();
+    assert_eq!(job.traces(), before);
+    job.run("again", &[]).done();
+    job.is_exact(400);
+}
