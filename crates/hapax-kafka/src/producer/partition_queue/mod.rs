@@ -15,6 +15,9 @@
 //!   split, whose halves share the sequences of the whole.
 //! * Only the first `window` batches that are not settled in order are ever sent. A partition's leader remembers the
 //!   last five batches of a producer; so whatever it may have appended, and we do not know of, it still recognises.
+//! * Until something is acknowledged under an identity, one batch is on its way. A leader that knows nothing of a
+//!   producer takes any sequence for its first: a batch behind one that failed (too large, too few replicas in sync)
+//!   would be appended in its place, and the failed one could never follow.
 //! * After a failed attempt nothing of the partition is sent until every batch that is in flight has its answer;
 //!   then sending begins again at the first batch that is not acknowledged.
 //!
@@ -112,6 +115,8 @@ pub(super) struct PartitionQueue {
     next_sequence: i32,
     next_ticket: u64,
     in_flight: usize,
+    /// Something was acknowledged under this identity.
+    is_known: bool,
     /// No sending until nothing is in flight.
     muted: bool,
     /// No sending under this identity any more: a batch was given up, or the partition forgot the producer.
@@ -130,6 +135,7 @@ impl PartitionQueue {
             next_sequence: 0,
             next_ticket: 0,
             in_flight: 0,
+            is_known: false,
             muted: false,
             spent: false,
             retry_at: None,
@@ -146,6 +152,7 @@ impl PartitionQueue {
         self.identity = Some(identity);
         self.transactional = transactional;
         self.next_sequence = 0;
+        self.is_known = false;
         self.muted = false;
         self.spent = false;
         self.retry_at = None;
@@ -201,7 +208,7 @@ impl PartitionQueue {
 
     /// When a batch may be sent: now (`Some(now)` or earlier), later, or only after an answer.
     pub(super) fn sendable_at(&self, now: Instant) -> Option<Instant> {
-        if self.spent || (self.muted && self.in_flight > 0) {
+        if self.spent || ((self.muted || !self.is_known) && self.in_flight > 0) {
             return None;
         }
         self.next_index().map(|_| self.retry_at.unwrap_or(now))
@@ -300,6 +307,7 @@ impl PartitionQueue {
         }
         self.next_sequence = next;
         self.identity = Some(identity);
+        self.is_known = false;
         self.muted = false;
         self.spent = false;
     }
@@ -319,6 +327,7 @@ impl PartitionQueue {
             unreachable!("an attempt is of an unacknowledged batch")
         };
         self.failures = 0;
+        self.is_known = true;
         self.forget_settled();
         Effect::Acknowledged { records: entry.batch.count(), bytes: entry.batch.len(), base_offset }
     }

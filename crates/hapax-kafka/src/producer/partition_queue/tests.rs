@@ -53,7 +53,8 @@ impl Leader {
         }
         let expected = self.recent.back().map_or(0, |known| sequence_after(known.1, 1));
         let is_known = self.producer.is_some_and(|known| known.0 == stamp.producer_id);
-        if (is_known && first != expected) || (!is_known && first != 0) {
+        // A producer that it knows nothing of may begin anywhere.
+        if is_known && first != expected {
             return Said::OutOfSequence;
         }
         if !is_known {
@@ -84,7 +85,15 @@ struct Bench {
 }
 
 impl Bench {
+    /// The leader has appended something before.
     fn new() -> Self {
+        let mut bench = Self::unknown();
+        bench.queue.is_known = true;
+        bench
+    }
+
+    /// The leader knows nothing of the producer.
+    fn unknown() -> Self {
         let mut queue = PartitionQueue::new(WINDOW);
         queue.open(identity(1), true);
         Self { queue, compressor: Compressor::new(), now: Host::real().now(), written: 0, acknowledged: 0 }
@@ -198,9 +207,30 @@ fn out_of_sequence_is_an_error_only_for_the_first_batch() {
     assert!(bench.send().is_none(), "nothing goes on under an identity that is spent");
     assert!(bench.queue.needs_identity());
     bench.queue.renew(identity(2));
-    let sent = bench.send_all();
-    assert_eq!(Bench::sequences(&sent), [0, 3]);
-    assert!(sent.iter().all(|sending| sending.stamp.producer_id == 2));
+    let sent = bench.send().unwrap();
+    assert_eq!((sent.stamp.base_sequence, sent.stamp.producer_id), (0, 2));
+    bench.answer(sent.ticket, APPENDED);
+    let sent = bench.send().unwrap();
+    assert_eq!((sent.stamp.base_sequence, sent.stamp.producer_id), (3, 2));
+}
+
+#[test]
+fn nothing_is_sent_behind_the_first_batch_before_it_is_acknowledged() {
+    let mut bench = Bench::unknown();
+    bench.push(4);
+    bench.push(1);
+    let mut leader = Leader::new(2);
+    let first = bench.send().unwrap();
+    assert!(bench.send().is_none(), "the leader would take it for the producer's first");
+    assert_eq!(leader.take(&first.batch, first.stamp), Said::TooLarge);
+    bench.answer(first.ticket, Verdict::TooLarge);
+    for expected in [0, 2, 4] {
+        let sent = bench.send().unwrap();
+        assert_eq!(sent.stamp.base_sequence, expected);
+        assert!(matches!(leader.take(&sent.batch, sent.stamp), Said::Appended(_)));
+        bench.answer(sent.ticket, APPENDED);
+    }
+    assert_eq!(leader.log, [0, 1, 2, 3, 4]);
 }
 
 #[test]
@@ -328,7 +358,7 @@ fn every_schedule_of_losses_retries_and_splits_appends_once_and_in_order() {
         let most = if seed % 3 == 0 { 4 } else { 1000 };
         let mut network =
             Network { rng, leader: Leader::new(most), line: VecDeque::new(), zombies: Vec::new() };
-        let mut bench = Bench::new();
+        let mut bench = Bench::unknown();
         for _ in 0..200 {
             match network.rng.u8(0..12) {
                 0..=2 => bench.push(network.rng.u64(1..9)),
