@@ -17,9 +17,7 @@ use super::{
     request::{Answer, Asked, Terms, ask},
     slot::{Shared, Slot, State, note_trouble},
 };
-use crate::{
-    Client, ClientError, Connection, Leader, NodeId, client::backoff, error::CallError, limits,
-};
+use crate::{Client, ClientError, Connection, Leader, NodeId, client::backoff, error::CallError, limits};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_host::{Deadline, Instant};
 use std::{
@@ -229,4 +227,3 @@ async fn probe(client: Client, tp: TopicPartition, generation: u64, offset: i64)
         log_range(&client, &tp, Deadline::after(client.host().now(), Some(limits::LOOKUP_TIMEOUT))).await;
     Done::Probed { tp, generation, offset, result }
 }
-

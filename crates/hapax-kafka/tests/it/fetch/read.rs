@@ -4,7 +4,10 @@ use super::*;
 use futures::FutureExt;
 use hapax_kafka::Isolation;
 use std::collections::BTreeSet;
-use xtask::judge::{Numbers, Outcome};
+use xtask::{
+    judge::{Numbers, Outcome},
+    kafka::Cluster,
+};
 
 /// Librdkafka waits this long for more, so that records of one call share a batch.
 const ONE_BATCH: &[(&str, &str)] = &[("linger.ms", "300")];
@@ -282,5 +285,50 @@ fn a_reader_that_does_not_read_is_not_fetched_for() {
         // Whoever asks for more is done with what came before.
         assert!(client.host().timeout(Duration::from_millis(100), reading.fetcher.next()).await.is_none());
         assert_eq!(reading.fetcher.buffered_bytes(), 0);
+    });
+}
+
+#[test]
+fn a_compacted_log_is_read_across_its_gaps() {
+    const ROUNDS: usize = 6;
+    let cluster = Cluster::builder(Version::V4_4).property("log.cleaner.backoff.ms", "100").start().unwrap();
+    let bootstrap = cluster.bootstrap();
+    let topic = unique("compacted");
+    let judge = Judge::shared();
+    let config = [
+        ("cleanup.policy", "compact"),
+        ("segment.ms", "1"),
+        ("min.cleanable.dirty.ratio", "0.01"),
+        ("delete.retention.ms", "0"),
+    ];
+    judge.create_topic(&bootstrap, &topic, 1, &config).unwrap();
+    let keyed = |round: usize| -> Vec<Record> {
+        let record = |key: usize| Record::new(format!("k{key}"), format!("{round}")).to_partition(0);
+        // Every round has a key of its own beside those that the next round replaces.
+        (0..5).map(record).chain([record(100 + round)]).collect()
+    };
+    for round in 0..ROUNDS {
+        judge.produce_with(&bootstrap, &topic, &keyed(round), ONE_BATCH).unwrap();
+        let outcome = if round % 2 == 0 { Outcome::Commit } else { Outcome::Abort };
+        judge
+            .produce_transactional(&bootstrap, &topic, &keyed(round), "compacted", TIMEOUT, outcome)
+            .unwrap();
+    }
+    block_on(async {
+        let client = connect(&bootstrap).await;
+        let left = eventually(&client, "the log cleaned up", || async {
+            let read = judge.read_all(&bootstrap, &topic, Reading::ReadCommitted).unwrap().remove(0);
+            (read.records.len() < 3 * ROUNDS).then_some(read)
+        })
+        .await;
+        let end = left.bounds.end;
+        for from in [0, left.records[0].offset + 1, end - 1] {
+            let seen = read(&bootstrap, &topic, FetcherConfig::default(), from, end).await;
+            // The cleaner may have gone on meanwhile: what is there now is what is there in the end.
+            let left = judge.read_all(&bootstrap, &topic, Reading::ReadCommitted).unwrap().remove(0);
+            let wanted: Vec<_> = left.records.into_iter().filter(|row| row.offset >= from).collect();
+            assert!(wanted.iter().all(|row| seen.contains(row)), "from {from}");
+            assert!(seen.iter().all(|row| row.offset >= from), "from {from}");
+        }
     });
 }

@@ -102,35 +102,45 @@ fn a_topic_that_is_not_there_is_an_error_and_one_that_comes_late_is_not() {
     });
 }
 
-/// Reads a partition on while `hurt` happens to the brokers, half of it before.
-fn survives(cluster: &Cluster, replicas: &str, hurt: impl Fn(&Cluster, u32)) {
-    const HALF: u64 = 10_000;
+/// Reads partitions on while `hurt` happens to the leader of the first one.
+fn survives(cluster: &Cluster, min_isr: &str, hurt: impl Fn(&Cluster, u32)) {
+    const PARTITIONS: u32 = 3;
+    const HALF: u64 = 12_000;
     let bootstrap = cluster.bootstrap();
     let topic = unique("hurt");
     let judge = Judge::shared();
-    let config = [("min.insync.replicas", replicas)];
-    judge.create_topic(&bootstrap, &topic, 1, &config).unwrap();
-    judge.produce_numbers(&bootstrap, &topic, &Numbers::new(1, HALF)).unwrap();
+    judge.create_topic(&bootstrap, &topic, PARTITIONS, &[("min.insync.replicas", min_isr)]).unwrap();
+    let small_batches = vec![("batch.size".to_owned(), "10000".to_owned())];
+    let numbers = Numbers { config: small_batches, ..Numbers::new(PARTITIONS, HALF) };
+    judge.produce_numbers(&bootstrap, &topic, &numbers).unwrap();
     block_on(async {
         let client = connect(&bootstrap).await;
         let config = FetcherConfig { partition_max_bytes: 20_000, ..FetcherConfig::default() };
         let mut reading = Reader::start(&client, config);
-        let tp = tp(&topic, 0);
-        reading.assign(&tp, 0);
-        reading.until(&client, &[(tp.clone(), 1)]).await;
+        let all: Vec<_> = (0..3).map(|partition| tp(&topic, partition)).collect();
+        all.iter().for_each(|tp| reading.assign(tp, 0));
+        reading.until(&client, &[(all[0].clone(), 1)]).await;
+        assert!(reading.positions[&all[0]] < 4000, "there is more to read when it happens");
         let leader = client.cached_leader(&topic, 0).unwrap();
         hurt(cluster, u32::try_from(leader.node.0).unwrap());
-        let numbers = Numbers { from: HALF, ..Numbers::new(1, HALF) };
-        tokio::task::spawn_blocking({
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the judge blocks, and is to write while this thread reads"
+        )]
+        let writing = tokio::task::spawn_blocking({
+            let numbers = Numbers { from: HALF, ..numbers };
             let (bootstrap, topic) = (bootstrap.clone(), topic.clone());
             move || judge.produce_numbers(&bootstrap, &topic, &numbers).unwrap()
         });
-        let end = i64::try_from(2 * HALF).unwrap();
-        reading.until(&client, &[(tp.clone(), end)]).await;
-        let offsets: Vec<i64> = reading.of(&tp).iter().map(|row| row.offset).collect();
-        assert_eq!(offsets, (0..end).collect::<Vec<_>>());
-        let epoch = reading.last.unwrap().leader_epoch.unwrap();
-        assert!(epoch > leader.leader_epoch, "the leader changed: {epoch} after {leader:?}");
+        let ends: Vec<_> = all.iter().map(|tp| (tp.clone(), 8000)).collect();
+        reading.until(&client, &ends).await;
+        writing.await.unwrap();
+        for tp in &all {
+            let offsets: Vec<i64> = reading.of(tp).iter().map(|row| row.offset).collect();
+            assert_eq!(offsets, (0..8000).collect::<Vec<_>>(), "{tp}");
+        }
+        let epoch = client.cached_leader(&topic, 0).unwrap().leader_epoch;
+        assert!(epoch > leader.leader_epoch, "no new leader was seen: {epoch} after {leader:?}");
     });
 }
 
