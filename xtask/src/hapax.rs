@@ -86,9 +86,17 @@ impl Run {
     /// # Errors
     /// The binary cannot be started, or the log cannot be created.
     pub fn start(binary: &Path, file: &Path, arguments: &[&str], log: &Path) -> io::Result<Run> {
-        let output = File::create(log)?;
         let mut command = Command::new(binary);
         command.arg("run").arg(file).args(arguments);
+        Run::of(command, log)
+    }
+
+    /// Starts a command that ends as `hapax run` ends; what it writes goes to `log`.
+    ///
+    /// # Errors
+    /// The program cannot be started, or the log cannot be created.
+    pub fn of(mut command: Command, log: &Path) -> io::Result<Run> {
+        let output = File::create(log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         Ok(Run { process: Supervised::spawn(&mut command)?, log: log.to_owned() })
     }

@@ -20,6 +20,7 @@ use arguments::Arguments;
 const USAGE: &str = "\
 cargo xtask COMMAND
 
+  demo                           copy 100,000 orders through a job that is killed three times, audit the output
   test [--no-lint] [FILTER...]   formatting, lints, every test; FILTER: only tests whose name contains it
   kafka provision                fetch Apache Kafka into the cache
   kafka start [--version 4.4.0|3.9.1] [--nodes 1|3] [--transaction-version 0|1|2] [--property NAME=VALUE]...
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command().as_deref() {
         Some("test") => command::test::run(arguments),
         Some("kafka") => command::kafka::run(arguments),
+        Some("demo") => command::demo::run(arguments),
         Some("soak") => command::soak::run(arguments),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");
