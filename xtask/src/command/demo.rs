@@ -213,9 +213,12 @@ mod tests {
     fn large_orders_are_those_that_the_example_selects() {
         let large: Vec<u64> = (0..6).filter(is_large).collect();
         assert_eq!(large, [3, 4, 5], "0, 37 and 74 are not above 100; 111 is the first that is");
-        assert!(
-            KILLS_AT.iter().all(|at| *at < RECORDS - u64::from(PER_SECOND)),
-            "orders still come after each kill"
-        );
+    }
+
+    #[test]
+    fn orders_are_left_for_after_each_kill() {
+        let next = BEFORE_KILL[1..].iter().chain([&RECORDS]);
+        assert!(KILLS_AT.iter().zip(&BEFORE_KILL).all(|(kill, until)| kill + PART < *until));
+        assert!(BEFORE_KILL.iter().zip(next).all(|(until, next)| until + PART <= *next));
     }
 }
