@@ -75,6 +75,7 @@ impl Kind {
                 "topic",
                 "guarantee",
                 "partition",
+                "on_error",
                 "compression",
                 "linger",
                 "batch",

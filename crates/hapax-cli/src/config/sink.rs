@@ -3,12 +3,22 @@
 use super::{ConfigError, pipeline::cluster_of, section::Section};
 use hapax::{
     Compression, Guarantee, Job, KafkaSink, ProducerSettings,
+    operator::OnError,
     sink::{LinesSink, Partitioning, Route},
 };
 use std::path::PathBuf;
 
-const OF_KAFKA: [&str; 8] =
-    ["cluster", "topic", "partition", "compression", "linger", "batch", "buffer", "delivery_timeout"];
+const OF_KAFKA: [&str; 9] = [
+    "cluster",
+    "topic",
+    "partition",
+    "on_error",
+    "compression",
+    "linger",
+    "batch",
+    "buffer",
+    "delivery_timeout",
+];
 
 const GUARANTEES: [(&str, Guarantee); 3] = [
     ("none", Guarantee::None),
@@ -51,13 +61,19 @@ fn lines(section: &Section<'_>) -> Result<LinesSink, ConfigError> {
 fn kafka<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Result<KafkaSink, ConfigError> {
     let partitioning =
         [("auto", Partitioning::Auto), ("keep", Partitioning::Keep), ("key", Partitioning::Key)];
+    let on_error = [("stop", OnError::Stop), ("skip", OnError::Skip)];
     let route = Route {
         topic: section.owned("topic")?,
         partitioning: section.choice("partition", &partitioning)?.unwrap_or_default(),
+        on_error: section.choice("on_error", &on_error)?.unwrap_or_default(),
     };
+    let guarantee = section.choice("guarantee", &GUARANTEES)?.unwrap_or_default();
+    if guarantee == Guarantee::None {
+        section.none_of(&["on_error"], "guarantee \"none\" drops and counts what cannot be written")?;
+    }
     Ok(KafkaSink {
         cluster: cluster_of(section, clusters)?.to_owned(),
-        guarantee: section.choice("guarantee", &GUARANTEES)?.unwrap_or_default(),
+        guarantee,
         route,
         producer: producer(section)?,
     })

@@ -130,6 +130,7 @@ delivery_timeout = "never"
 cluster = "b"
 topic = "copy"
 partition = "keep"
+on_error = "skip"
 guarantee = "at-least-once"
 delivery_timeout = "30s"
 [[sink]]
@@ -345,6 +346,8 @@ fn a_sink_writes_to_one_kind_of_place() {
     assert!(
         write("topic = \"x\"\nname = \"y\"").contains("a sink on Kafka is named by its cluster and topic")
     );
+    let lossy = write("topic = \"x\"\nguarantee = \"none\"\non_error = \"skip\"");
+    assert!(lossy.ends_with("guarantee \"none\" drops and counts what cannot be written"), "{lossy}");
 }
 
 #[test]

@@ -233,19 +233,46 @@ fn a_transaction_timeout_above_the_broker_s_maximum_is_refused_with_both_numbers
 }
 
 #[test]
-fn a_record_larger_than_the_topic_allows_stops_with_its_topic_and_size() {
-    let (source, sink) =
-        (create("large-in", 1, &[]), create("large-out", 1, &[("max.message.bytes", "2000")]));
-    produce(&source, &[Record::value("small"), Record::value("x".repeat(5_000))]);
-    let ended = copy("pipeline-large", &source, &sink, "").run(&["--set", "sink.0.compression=none"]);
-    ended.says(4, &sink);
-    assert!(ended.err.contains("max.message.bytes"), "it says what to raise: {}", ended.err);
-    assert!(values(&sink).is_empty(), "the epoch of the record is not committed");
+fn a_record_larger_than_the_topic_allows_stops_with_its_place_or_is_counted() {
+    for guarantee in ["exactly-once", "at-least-once"] {
+        let (source, sink) =
+            (create("large-in", 1, &[]), create("large-out", 1, &[("max.message.bytes", "2000")]));
+        let records = ["small".to_owned(), "x".repeat(5_000), "last".to_owned()];
+        produce(&source, &records.map(Record::value));
+        let bench = copy("pipeline-large", &source, &sink, "");
+        let set = format!("sink.0.guarantee={guarantee}");
+        let set = ["--json", "--set", "sink.0.compression=none", "--set", &set];
+        let stopped = bench.run(&set);
+        stopped.says(4, &format!("the record at {source}-0 offset 1: as a batch of its own it has 50"));
+        stopped.says(4, &format!("topic {sink} allows 2000 (max.message.bytes)"));
+        let skipped = bench.run(&[&set[..], &["--set", "sink.0.on_error=skip"]].concat());
+        assert_eq!(skipped.code, Some(0), "{}", skipped.err);
+        assert_eq!(skipped.summary()["skipped"], 1);
+        let mut written = values(&sink);
+        // At least once: what was acknowledged before the stop is there again.
+        written.sort();
+        written.dedup();
+        assert_eq!(written, ["last", "small"], "{guarantee}");
+        if guarantee == "exactly-once" {
+            assert_eq!(values(&sink).len(), 2);
+        }
+    }
+}
+
+#[test]
+fn a_large_record_that_compresses_well_is_written() {
+    let (source, sink) = (create("fits-in", 1, &[]), create("fits-out", 1, &[("max.message.bytes", "2000")]));
+    produce(&source, &[Record::value("x".repeat(5_000))]);
+    let ended = copy("pipeline-fits", &source, &sink, "").run(&[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert_eq!(values(&sink), ["x".repeat(5_000)]);
 }
 
 #[test]
 fn a_job_begins_where_its_file_says() {
-    let source = create("start-in", 1, &[]);
+    // Records of 1970 are older than any retention.
+    let kept = [("retention.ms", "-1")];
+    let source = create("start-in", 1, &kept);
     produce(
         &source,
         &[
@@ -260,7 +287,7 @@ fn a_job_begins_where_its_file_says() {
         ("1970-01-01T00:00:02Z", &["b", "c"]),
         ("{ 0 = 2 }", &["c"]),
     ] {
-        let sink = create("start-out", 1, &[]);
+        let sink = create("start-out", 1, &kept);
         let ended =
             copy("pipeline-start", &source, &sink, "").run(&["--set", &format!("source.0.start={start}")]);
         assert_eq!(ended.code, Some(0), "{start}: {}", ended.err);

@@ -253,6 +253,7 @@ impl Shard {
         for (index, writer) in self.writers.iter_mut().enumerate() {
             let prepared = writer.prepare(epoch).await?;
             Counters::add(&self.around.counters.records_out, prepared.records);
+            Counters::add(&self.around.counters.skipped, writer.take_skipped());
             self.around.counters.set_dropped(self.run, self.shard, index, writer.dropped());
             if let Some(handle) = prepared.handle {
                 let deadline = prepared.deadline.expect("a transaction has a deadline");

@@ -3,12 +3,13 @@
 //! Owns: which topic and partition a record goes to, when a lane needs a new identity, and what a handle says.
 //! Refuses: ending transactions; that is the decider's, live and in recovery alike.
 
-use super::{BoxFuture, Guarantee, Prepared, Sink, SinkError, SinkWriter, WriterContext};
+use super::{BoxFuture, Guarantee, Prepared, Sink, SinkError, SinkWriter, WriterContext, oversize::Oversize};
 use crate::{
     batch::{Batch, Origin, RecordRef},
     cluster::Clusters,
     job::ProducerSettings,
     limits,
+    operator::OnError,
     source::SourceTopic,
 };
 use hapax_commit::{
@@ -42,12 +43,18 @@ pub struct Route {
     pub topic: Option<String>,
     /// How partitions are chosen.
     pub partitioning: Partitioning,
+    /// What to do with a record larger than the topic allows. Guarantee `none` drops and counts it anyway.
+    pub on_error: OnError,
 }
 
 impl Route {
     /// Every record to one topic.
     pub fn topic(topic: &str) -> Self {
-        Self { topic: Some(topic.to_owned()), partitioning: Partitioning::default() }
+        Self {
+            topic: Some(topic.to_owned()),
+            partitioning: Partitioning::default(),
+            on_error: OnError::default(),
+        }
     }
 
     /// Its name in messages.
@@ -98,6 +105,8 @@ impl KafkaSinks {
             mode,
             producer,
             topics: HashMap::new(),
+            oversize: Oversize::new(self.producer.compression),
+            skipped: 0,
             epoch: Epoch::GENESIS,
             is_open: false,
         })
@@ -191,6 +200,9 @@ struct KafkaWriter {
     mode: Mode,
     producer: LaneProducer,
     topics: HashMap<String, TopicHandle>,
+    oversize: Oversize,
+    /// Records left out because of their size, since they were last asked for.
+    skipped: u64,
     epoch: Epoch,
     /// The producer is open for `epoch`: something is, or is about to be, written in it.
     is_open: bool,
@@ -249,7 +261,7 @@ impl KafkaWriter {
                     None => self.routed(batch.origin(), &record).await?,
                 };
                 let partition = self.partition(&route, batch.origin(), &record, &topic)?;
-                self.push(&topic, partition, &record).await?;
+                self.push(&route, batch.origin(), &topic, partition, &record).await?;
             }
         }
         Ok(())
@@ -257,6 +269,8 @@ impl KafkaWriter {
 
     async fn push(
         &mut self,
+        route: &Route,
+        origin: &Origin,
         topic: &TopicHandle,
         partition: Option<i32>,
         record: &RecordRef<'_>,
@@ -267,11 +281,41 @@ impl KafkaWriter {
             headers: self.headers(record)?,
             timestamp: record.timestamp,
         };
+        if self.is_left_out(route, origin, topic.name(), record, &encoded)? {
+            return Ok(());
+        }
         let to = Destination { topic, partition };
         if !self.producer.try_write(to, encoded)? {
             self.producer.write(to, encoded).await?;
         }
         Ok(())
+    }
+
+    /// Too large for the topic, and the sink's policy says to go on without it?
+    fn is_left_out(
+        &mut self,
+        route: &Route,
+        origin: &Origin,
+        topic: &str,
+        record: &RecordRef<'_>,
+        encoded: &record::RecordRef<'_>,
+    ) -> Result<bool, SinkError> {
+        let Some((size, limit)) = self.oversize.find(topic, encoded) else { return Ok(false) };
+        let reason = format!(
+            "as a batch of its own it has {size} bytes, and topic {topic} allows {limit} (max.message.bytes)"
+        );
+        match route.on_error {
+            OnError::Stop => Err(self.bad(
+                origin,
+                record,
+                format!("{reason}; raise that, or set on_error = \"skip\" on the sink"),
+            )),
+            OnError::Skip => {
+                self.skipped += 1;
+                tracing::warn!("{}", self.bad(origin, record, format!("{reason}: skipped")));
+                Ok(true)
+            }
+        }
     }
 
     fn headers<'a>(&self, record: &RecordRef<'a>) -> Result<record::Headers<'a>, SinkError> {
@@ -290,6 +334,9 @@ impl KafkaWriter {
             return Ok(topic.clone());
         }
         let topic = self.producer.topic(name).await?;
+        if self.sink.guarantee != Guarantee::None {
+            self.oversize.learn(&self.client, name).await;
+        }
         self.topics.insert(name.to_owned(), topic.clone());
         Ok(topic)
     }
@@ -427,5 +474,9 @@ impl SinkWriter for KafkaWriter {
 
     fn dropped(&self) -> u64 {
         self.producer.dropped()
+    }
+
+    fn take_skipped(&mut self) -> u64 {
+        std::mem::take(&mut self.skipped)
     }
 }

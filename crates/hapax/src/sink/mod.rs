@@ -6,6 +6,7 @@
 
 mod kafka;
 mod lines;
+mod oversize;
 
 pub use kafka::{KafkaSinks, Partitioning, Route};
 pub use lines::{LinesSink, LinesTarget};
@@ -100,6 +101,11 @@ pub trait SinkWriter: Send {
 
     /// Records given up under [`Guarantee::None`].
     fn dropped(&self) -> u64 {
+        0
+    }
+
+    /// Records left out, as the sink's policy for those that its topic does not take says, since the last call.
+    fn take_skipped(&mut self) -> u64 {
         0
     }
 }
