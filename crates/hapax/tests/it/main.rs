@@ -8,4 +8,5 @@
 )]
 
 mod counting;
+mod guarantee;
 mod paused;
