@@ -318,7 +318,7 @@ impl Cohort {
                 self.due |= epoch == self.writing;
             }
             Input::ShardPrepared { shard, epoch, share } => self.prepared(shard, epoch, share),
-            Input::SlotStored { number } => self.stored(number),
+            Input::SlotStored { number } => self.stored(number, now_ms),
             Input::SlotTaken { .. } => self.end(End::Fenced),
             Input::LaneEnded { lane, epoch, ended } => self.lane_ended(lane, epoch, ended),
             Input::StopWanted => self.stopping = true,
@@ -389,38 +389,49 @@ impl Cohort {
         assert!(before.is_none(), "a shard prepares an epoch once");
     }
 
-    fn stored(&mut self, number: SlotNumber) {
+    fn stored(&mut self, number: SlotNumber, now_ms: u64) {
         assert!(number == self.next_slot, "one slot is offered at a time");
         let putting = self.putting.take().expect("a slot was offered");
         self.next_slot = number.next();
-        if let Some(decided) = self.decided.take() {
-            self.settle(decided.epoch);
-        }
-        match putting {
-            Putting::Proven if self.closing == Some(Closing::Finish) => {
-                self.closing = Some(Closing::FinishRecorded);
+        let before = self.decided.take().map(|decided| decided.epoch);
+        let at_once = match putting {
+            Putting::Proven => {
+                if self.closing == Some(Closing::Finish) {
+                    self.closing = Some(Closing::FinishRecorded);
+                }
+                None
             }
-            Putting::Proven => {}
-            Putting::Manifest => self.decide(),
+            Putting::Manifest => self.decide(now_ms),
+        };
+        if !self.ended {
+            before.into_iter().chain(at_once).for_each(|epoch| self.settle(epoch));
         }
     }
 
-    fn decide(&mut self) {
+    /// Commits what was decided, before anything else is done. Answers the epoch where nothing has to be committed.
+    ///
+    /// A put may have taken longer than a transaction lives. Then nothing is sent: ending some lanes while others are
+    /// aborted would make going back impossible, and recovery looks at all of them first.
+    fn decide(&mut self, now_ms: u64) -> Option<Epoch> {
         let collected = self.collecting.take().expect("a manifest was collected");
         self.positions = self.merged(&collected);
         if collected.last {
             self.close(&collected);
         }
-        let shares = collected.shares.into_values();
-        let handles: Vec<_> =
-            shares.flat_map(|share| share.handles).map(|prepared| prepared.handle).collect();
+        let prepared: Vec<_> = collected.shares.into_values().flat_map(|share| share.handles).collect();
+        if let Some(dead) = prepared.iter().find(|some| some.deadline_ms <= now_ms) {
+            let lane = dead.handle.lane.clone();
+            self.end(End::Failed(Failure::DeadlineNear { epoch: collected.epoch, lane, left_ms: 0 }));
+            return None;
+        }
+        let handles: Vec<_> = prepared.into_iter().map(|some| some.handle).collect();
         if handles.is_empty() {
-            self.settle(collected.epoch);
-            return;
+            return Some(collected.epoch);
         }
         let uncommitted = handles.iter().map(|handle| handle.lane.clone()).collect();
         self.decided = Some(Decided { epoch: collected.epoch, uncommitted });
         self.effects.push_back(Effect::Commit { handles });
+        None
     }
 
     fn settle(&mut self, epoch: Epoch) {

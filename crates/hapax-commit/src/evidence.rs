@@ -18,6 +18,10 @@
 //! CompleteAbort at E+2 proves nothing by itself: 4.0.0 bumps twice at a time-out, but a run that woke inside its
 //! start may also have initialised the id after the commit and left a transaction of its own to be timed out.
 //!
+//! A start clears every id, and what coordinators knew of commits is gone with it: an id that has gone on further than
+//! the handle's own end, one InitProducerId and one begun transaction explain may hide commits. They still stand in
+//! the data, as commit markers of the producer id behind the one that ended the handle ([`may_hide_commits`]).
+//!
 //! The data decides: a producer id has one transaction at a time in a partition, so the first control batch with P at
 //! or after the handle's first offset ended the handle's transaction. Where it was read, it outranks the coordinator,
 //! whose *Ongoing* may be that of a deposed one; *Complete* is final, so a control batch against it is an incident.
@@ -262,6 +266,24 @@ pub fn judge_described(handle: &Handle, described: &Described) -> LaneFate {
             _,
         ) => LaneFate::Undetermined(seen()),
     }
+}
+
+/// Could a transaction have been committed under the id after the handle's own, as far as the coordinator tells? Then
+/// the data has to be asked before the id is cleared. Without such a commit the id is past the handle by its end (V2),
+/// by the InitProducerId of the next start or, on V1, of the next transaction, and by the end of one transaction. A
+/// state that says *committed* hides nothing: [`judge_described`] has its meaning.
+pub fn may_hide_commits(handle: &Handle, described: &Described) -> bool {
+    let (state, identity) = match described {
+        Described::Known { state, identity } => (state, *identity),
+        Described::Forgotten => return true,
+        Described::Unanswered(_) => return false,
+    };
+    let explained = match (handle.version, state) {
+        (_, TransactionState::PrepareCommit | TransactionState::CompleteCommit) => return false,
+        (TransactionVersion::V1, _) | (TransactionVersion::V2, TransactionState::Ongoing) => 1,
+        (TransactionVersion::V2, _) => 2,
+    };
+    past(handle.identity, identity).is_none_or(|gap| gap > explained)
 }
 
 /// How many epochs the coordinator is past the handle's; `None` for another producer id or an earlier epoch.

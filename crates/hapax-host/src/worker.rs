@@ -44,8 +44,8 @@ fn start_thread(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         runtime.block_on(job);
-        // Tasks that the job spawned end here, before the worker counts as ended.
-        drop(runtime);
+        // Tasks that the job spawned end here, before the worker counts as ended; a look-up of a name does not hold it up.
+        runtime.shutdown_background();
         let _ = ended.send(());
     })?;
     Ok(())

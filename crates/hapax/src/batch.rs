@@ -224,6 +224,11 @@ impl BatchBuilder {
         self.views.is_empty()
     }
 
+    /// Drops the records behind the first `count`: what an operator emitted of a record before it failed on it.
+    pub fn truncate(&mut self, count: usize) {
+        self.views.truncate(count);
+    }
+
     /// Bytes in the slab so far.
     pub fn bytes(&self) -> usize {
         self.slab.len()

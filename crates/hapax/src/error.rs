@@ -2,7 +2,7 @@
 
 use crate::{operator::OperatorError, sink::SinkError, source::SourceError};
 use hapax_commit::{Generation, Name};
-use hapax_kafka::ClientError;
+use hapax_kafka::{ClientError, fetch::FetchError, producer::ProduceError, transaction::InitError};
 use hapax_store::StoreError;
 use std::path::PathBuf;
 
@@ -293,6 +293,10 @@ impl From<SourceError> for JobError {
             SourceError::Fetch(source) if source.is_gone() => {
                 Self::NeedsPerson { code: Code::SourceGone, message, incident: None }
             }
+            SourceError::Fetch(FetchError::Client(source)) => Self::kafka("reading a source", source),
+            SourceError::Fetch(FetchError::Data { .. }) => {
+                Self::NeedsPerson { code: Code::BadRecord, message, incident: None }
+            }
             SourceError::Fetch(_) | SourceError::File { .. } => Self::Run { code: Code::Read, message },
             SourceError::Configuration { .. } => Self::Configuration { code: Code::UnknownTopic, message },
             SourceError::Gone { .. } => Self::NeedsPerson { code: Code::SourceGone, message, incident: None },
@@ -311,6 +315,14 @@ impl From<SinkError> for JobError {
             SinkError::Produce(source) if source.is_bad_record() => {
                 Self::NeedsPerson { code: Code::BadRecord, message, incident: None }
             }
+            SinkError::Produce(ProduceError::Client(source)) | SinkError::Init(InitError::Client(source)) => {
+                Self::kafka("writing to a sink", source)
+            }
+            SinkError::Produce(error) if error.is_refusal() => Self::Kafka {
+                code: Code::Refused,
+                attempted: "writing to a sink".into(),
+                source: Box::new(error),
+            },
             SinkError::Produce(_) | SinkError::File { .. } => Self::Run { code: Code::Write, message },
             SinkError::Init(_) => Self::Run { code: Code::Disturbed, message },
             SinkError::BadRecord { .. } => {

@@ -389,16 +389,26 @@ impl Plan {
                 limits::MAX_INTERVAL
             )));
         }
-        match transaction_timeout {
-            Some(timeout) if *timeout < *interval * limits::INTERVALS_PER_TIMEOUT => {
-                Err(contradiction(format!(
-                    "job {}: transaction_timeout {timeout:?} must be at least {} times the checkpoint interval \
-                 {interval:?}, or transactions time out before they can be committed; raise the one or lower the other",
-                    self.name,
-                    limits::INTERVALS_PER_TIMEOUT
-                )))
-            }
-            _ => Ok(()),
+        if self.settings.shards == Some(0) {
+            return Err(contradiction(format!(
+                "job {}: shards = 0 would read nothing; take at least 1",
+                self.name
+            )));
         }
+        transaction_timeout.map_or(Ok(()), |timeout| self.check_timeout(timeout))
+    }
+
+    /// The transaction timeout, the wanted or the broker's, against the interval.
+    pub(crate) fn check_timeout(&self, timeout: Duration) -> Result<(), JobError> {
+        let interval = self.settings.interval;
+        if timeout >= interval * limits::INTERVALS_PER_TIMEOUT {
+            return Ok(());
+        }
+        Err(contradiction(format!(
+            "job {}: transaction_timeout {timeout:?} must be at least {} times the checkpoint interval {interval:?}, or \
+             transactions time out before they can be committed; raise the one or lower the other",
+            self.name,
+            limits::INTERVALS_PER_TIMEOUT
+        )))
     }
 }

@@ -51,6 +51,10 @@ pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// How often that wait doubles: 3.2 s at most, so that a coordinator that comes back is met soon.
 pub(crate) const LOOK_DOUBLINGS: u32 = 7;
 
+/// How often the data is asked for commits that the store does not know before a start goes on without that: it finds
+/// out old copies of a store and must not hold a healthy one up.
+pub(crate) const BEYOND_TRIES: u32 = 2;
+
 /// How long one EndTxn of recovery is repeated before the recovery machine is told that the answer is unknown.
 pub(crate) const RESUME_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -97,3 +101,9 @@ pub(crate) const GENERATOR_PAUSE: Duration = Duration::from_millis(10);
 
 /// How often recovery looks at the time while it waits for answers: deadlines are minutes.
 pub(crate) const RECOVERY_TICK: Duration = Duration::from_secs(1);
+
+/// How long a topic may be unknown at a start before its name counts as wrong.
+pub(crate) const UNKNOWN_TOPIC_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Wait before an unknown topic is asked for again.
+pub(crate) const UNKNOWN_TOPIC_PAUSE: Duration = Duration::from_millis(250);

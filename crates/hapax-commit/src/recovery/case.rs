@@ -129,12 +129,11 @@ impl Case {
                 return Next::Do(Box::new(self.ask_back()));
             }
             EndTxnAnswer::Committed | EndTxnAnswer::Aborted => self.attempt = 0,
-            EndTxnAnswer::NotThisState | EndTxnAnswer::Superseded | EndTxnAnswer::Forgotten => {
-                self.refusals += 1
-            }
-            EndTxnAnswer::Refused(_) | EndTxnAnswer::Unknown(_) => {
-                self.attempt = self.attempt.saturating_add(1)
-            }
+            EndTxnAnswer::NotThisState
+            | EndTxnAnswer::Superseded
+            | EndTxnAnswer::Forgotten
+            | EndTxnAnswer::Refused(_) => self.refusals += 1,
+            EndTxnAnswer::Unknown(_) => self.attempt = self.attempt.saturating_add(1),
         }
         self.fate = LaneFate::InFlight(format!("EndTxn was answered {answer:?}"));
         Next::Do(Box::new(self.look(!commit)))

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! - *Survey*: whatever was committed under an id of ours was decided by a slot of our chain, so a commit beyond the
-//!   newest handle of an id shows that the store is an old copy. Clearing would destroy that evidence.
+//!   newest handle of an id shows that the store is an old copy. Clearing destroys what coordinators know of it; where
+//!   an earlier start has done that, the data still tells.
 //! - Every resolution is a slot before anything new is sent to its ids, and everything before that slot can be done
 //!   twice: a crash at any point ends in the same place.
 //! - Clusters go at their own pace until the judgement, which needs all lanes, so that one that is down keeps neither
@@ -54,6 +55,9 @@ pub enum Input {
         at: IdAt,
         /// What its coordinator says.
         described: Described,
+        /// Where that may hide commits ([`crate::evidence::may_hide_commits`]): a commit of the newest handle's producer
+        /// id that the data has behind the handle's own end, in words.
+        beyond: Option<String>,
     },
     /// Answer to [`Effect::ClearId`]: what was open is ended, older writers are fenced.
     Cleared {
@@ -104,7 +108,7 @@ pub enum Input {
 /// What is to be done. Effects are independent of each other; back off by `attempt`, which begins at 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// DescribeTransactions for the id.
+    /// DescribeTransactions for the id and, where that may hide commits, a look for them in the data.
     Survey {
         /// The id.
         at: IdAt,
@@ -304,7 +308,7 @@ impl Recovery {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Surveyed { at, described } => self.surveyed(&at, &described),
+            Input::Surveyed { at, described, beyond } => self.surveyed(&at, &described, beyond),
             Input::Cleared { at, identity } => self.cleared(at, identity),
             Input::Looked { at, look } => {
                 let next = self.case(&at).looked(&look);
@@ -335,9 +339,10 @@ impl Recovery {
         }
     }
 
-    fn surveyed(&mut self, at: &IdAt, described: &Described) {
+    fn surveyed(&mut self, at: &IdAt, described: &Described, beyond: Option<String>) {
         let (handle, attempt) = self.surveys.get_mut(at).expect("an id is surveyed when asked for");
-        match judge_described(handle, described) {
+        let fate = beyond.map_or_else(|| judge_described(handle, described), LaneFate::BrokersAhead);
+        match fate {
             fate @ LaneFate::BrokersAhead(_) => {
                 let lanes = [LaneReport { handle: handle.clone(), fate }].into();
                 self.stop(IncidentKind::BrokersAhead, lanes, Vec::new());

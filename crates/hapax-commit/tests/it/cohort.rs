@@ -120,7 +120,7 @@ fn an_epoch_goes_from_barrier_to_proof_in_order() {
     assert_eq!(run.ended(0, 1), []);
     assert_eq!(run.ended(1, 1), []);
     assert_eq!(run.prepare(2, both(2), false), [manifest(3, 2, both(2))]);
-    assert_eq!(run.stored(), [recorded(1), Effect::Commit { handles: both(2) }]);
+    assert_eq!(run.stored(), [Effect::Commit { handles: both(2) }, recorded(1)]);
 }
 
 /// H1: e aborted behind a committed e+1 could only come back in the wrong order.
@@ -248,9 +248,23 @@ fn an_offered_epoch_is_not_given_up_for_its_deadline() {
     run.touch();
     run.step(Input::Tick);
     run.prepare(1, both(1), false);
-    run.now_ms = 2 * FAR_MS;
+    run.now_ms = FAR_MS - 1;
     assert_eq!(run.step(Input::Tick), []);
     assert_eq!(run.stored(), [Effect::Commit { handles: both(1) }]);
+}
+
+/// H22: a put took longer than a transaction lives. Committing what is left of the epoch would forbid going back.
+#[test]
+fn an_epoch_decided_behind_its_deadline_is_left_to_recovery() {
+    let mut run = Driver::new();
+    run.touch();
+    run.step(Input::Tick);
+    run.prepare(1, both(1), false);
+    run.now_ms = FAR_MS;
+    assert_eq!(run.step(Input::Tick), [], "what is offered is not taken back");
+    let failure = Failure::DeadlineNear { epoch: Epoch(1), lane: lane(0), left_ms: 0 };
+    assert_eq!(run.stored(), [Effect::End(End::Failed(failure))]);
+    run.nothing_more_happens();
 }
 
 /// H2: the slot holds a newer run's claim, so nothing of ours was decided and nothing may be committed.
@@ -309,7 +323,7 @@ fn a_stop_takes_a_last_checkpoint_and_records_it() {
     assert_eq!(run.prepare(2, both(2), false), []);
     run.ended(0, 1);
     assert_eq!(run.ended(1, 1), [manifest(3, 2, both(2))]);
-    assert_eq!(run.stored(), [recorded(1), Effect::Commit { handles: both(2) }]);
+    assert_eq!(run.stored(), [Effect::Commit { handles: both(2) }, recorded(1)]);
     run.ended(0, 2);
     assert_eq!(run.ended(1, 2), [proven(4, 2, false)]);
     assert_eq!(run.stored(), [recorded(2), Effect::End(End::Stopped)]);

@@ -70,7 +70,7 @@ impl World {
     fn carry_out(&mut self, effect: &Effect) -> Input {
         match effect {
             Effect::Survey { at, .. } => {
-                Input::Surveyed { at: at.clone(), described: self.broker.describe(&at.id) }
+                Input::Surveyed { at: at.clone(), described: self.broker.describe(&at.id), beyond: None }
             }
             Effect::ClearId { at } => {
                 assert_eq!(at.cluster_id, CLUSTER);

@@ -6,7 +6,7 @@ use hapax_commit::{
     decision::{Judgement, PassReason, Plan, RewindFacts, choose, judge_epoch},
     evidence::{
         Described, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook, TransactionState as State,
-        judge_described, judge_lane, judge_markers,
+        judge_described, judge_lane, judge_markers, may_hide_commits,
     },
 };
 
@@ -122,6 +122,32 @@ fn a_commit_under_another_producer_id_is_ahead_of_the_store() {
 }
 
 /// T2: 90, 49 and 105 follow a commit as well as an abort; the control batch tells.
+#[test]
+fn an_id_that_has_gone_on_further_than_one_start_may_hide_commits() {
+    use TransactionVersion::{V1, V2};
+    // One InitProducerId after the handle's end, and an end of what was begun then.
+    for (version, state, gap, hides) in [
+        (V1, State::Empty, 1, false),
+        (V1, State::Ongoing, 1, false),
+        (V1, State::CompleteAbort, 1, false),
+        (V1, State::Empty, 2, true),
+        (V1, State::Ongoing, 2, true),
+        (V2, State::Ongoing, 1, false),
+        (V2, State::Ongoing, 2, true),
+        (V2, State::Empty, 2, false),
+        (V2, State::CompleteAbort, 2, false),
+        (V2, State::Empty, 3, true),
+        (V2, State::CompleteAbort, 3, true),
+        (V2, State::CompleteCommit, 3, false),
+    ] {
+        let described = known(state, identity(100, 5 + gap));
+        assert_eq!(may_hide_commits(&of(version), &described), hides, "{version} {state:?} {gap}");
+    }
+    assert!(may_hide_commits(&of(V2), &known(State::Empty, identity(101, 0))), "another producer id");
+    assert!(may_hide_commits(&of(V2), &Described::Forgotten), "the data forgets later than the coordinator");
+    assert!(!may_hide_commits(&of(V2), &Described::Unanswered(String::new())), "it is asked again");
+}
+
 #[test]
 fn the_control_batch_decides_where_the_coordinator_has_gone_on() {
     for described in [

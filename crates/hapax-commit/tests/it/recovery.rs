@@ -19,6 +19,7 @@ struct Brokers {
     markers: BTreeMap<IdAt, PartitionEnd>,
     answers: BTreeMap<IdAt, VecDeque<EndTxnAnswer>>,
     sources: Option<String>,
+    beyond: BTreeMap<IdAt, String>,
 }
 
 fn next<T: Clone>(answers: &mut VecDeque<T>) -> Option<T> {
@@ -76,7 +77,7 @@ impl Brokers {
         Some(match effect {
             Effect::Survey { at, .. } => {
                 let described = self.described.get_mut(at).and_then(next).unwrap_or(Described::Forgotten);
-                Input::Surveyed { at: at.clone(), described }
+                Input::Surveyed { at: at.clone(), described, beyond: self.beyond.get(at).cloned() }
             }
             Effect::ClearId { at } => Input::Cleared { at: at.clone(), identity: identity(900, 0) },
             Effect::Look { handle, markers, .. } => {
@@ -415,15 +416,30 @@ fn an_old_copy_of_the_store_is_noticed_before_anything_is_cleared() {
     assert_eq!(count(&effects, |effect| matches!(effect, Effect::ClearId { .. })), 0);
 }
 
+/// H40 b, with a start in between that cleared the ids and wrote nothing: only the data tells.
+#[test]
+fn an_old_copy_of_the_store_is_noticed_by_commits_in_the_data() {
+    let slots = Slots::claimed().decide(1).put(proven(1)).claim(2);
+    let mut brokers = Brokers::default()
+        .say(&handle(0, 1), [known(State::Empty, 100, 9)])
+        .say(&handle(1, 1), [committed(1)]);
+    brokers.beyond.insert(handle(0, 1).at(), "a commit marker of producer 100 at offset 77".into());
+    let effects = recover(&slots, &mut brokers);
+    assert_eq!(incident(&effects).kind, IncidentKind::BrokersAhead);
+    assert!(incident(&effects).to_string().contains("at offset 77"));
+    assert_eq!(count(&effects, |effect| matches!(effect, Effect::ClearId { .. })), 0);
+}
+
 /// H11: what an old run sees at the brokers is what a newer one did, so the chain is asked before a person is called.
 #[test]
 fn an_old_run_that_sees_a_newer_ones_commits_is_fenced_and_calls_nobody() {
     let slots = Slots::claimed().decide(1).put(proven(1)).claim(2);
     let mut machine = Recovery::new(&slots.view(), slots.run(), &positions(0), &Strategy::DEFAULT);
     let described = known(State::CompleteCommit, 100, 44);
-    machine.step(0, Input::Surveyed { at: handle(0, 1).at(), described });
+    machine.step(0, Input::Surveyed { at: handle(0, 1).at(), described, beyond: None });
     assert_eq!(machine.poll_effect(), Some(Effect::CheckClaim));
-    machine.step(0, Input::Surveyed { at: handle(1, 1).at(), described: Described::Forgotten });
+    let late = Input::Surveyed { at: handle(1, 1).at(), described: Described::Forgotten, beyond: None };
+    machine.step(0, late);
     machine.step(0, Input::ChainMoved);
     assert_eq!((machine.poll_effect(), machine.poll_effect()), (Some(Effect::Fenced), None));
 }

@@ -156,6 +156,29 @@ impl ProduceError {
         }
     }
 
+    /// The broker will not take it, however often it is asked: rights, version, its own configuration.
+    pub fn is_refusal(&self) -> bool {
+        let refused = |code| {
+            matches!(
+                classify(RequestKind::Produce, code),
+                Class::Refused(Refusal::Rights | Refusal::Version | Refusal::Config)
+            )
+        };
+        match self {
+            Self::Refused { code, .. } => refused(*code),
+            Self::Call { reason, .. } => matches!(reason, CallError::Unsupported { .. }),
+            Self::RecordTooLarge { .. }
+            | Self::UnknownTopic { .. }
+            | Self::UnknownPartition { .. }
+            | Self::Record { .. }
+            | Self::Expired { .. }
+            | Self::OutOfSequence { .. }
+            | Self::NoOffset { .. }
+            | Self::Client(_)
+            | Self::SenderEnded => false,
+        }
+    }
+
     /// The code that the broker answered, if one was the reason.
     pub fn code(&self) -> Option<KafkaCode> {
         match self {

@@ -14,16 +14,16 @@ use hapax_commit::{
 use hapax_host::{Deadline, Host};
 use hapax_kafka::{
     Client, ClientError,
-    fetch::{ControlSeen, first_control_batch},
+    fetch::{ControlSeen, FetchError, first_control_batch},
     transaction::{self, Described as Answer, InitError},
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// Clients by cluster id.
+/// Clients by name. Two names may lead to one cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Brokers {
     host: Host,
-    clients: BTreeMap<String, (Name, Client)>,
+    clients: BTreeMap<Name, Client>,
 }
 
 impl Brokers {
@@ -37,28 +37,28 @@ impl Brokers {
                     error,
                 )
             })?;
-            clients.insert(client.cluster_id().to_owned(), (name.clone(), client));
+            clients.insert(name.clone(), client);
         }
         Ok(Self { host: host.clone(), clients })
     }
 
     /// Kafka's id of a cluster of the plan.
     pub(crate) fn cluster_id(&self, name: &Name) -> &str {
-        let found = self.clients.iter().find(|(_, (known, _))| known == name);
-        found.map(|(id, _)| id.as_str()).expect("every cluster of the plan is connected")
+        self.clients.get(name).expect("every cluster of the plan is connected").cluster_id()
     }
 
     pub(crate) fn clients(&self) -> impl Iterator<Item = (&str, &Name, &Client)> {
-        self.clients.iter().map(|(id, (name, client))| (id.as_str(), name, client))
+        self.clients.iter().map(|(name, client)| (client.cluster_id(), name, client))
     }
 
     /// The client of the cluster that a handle or an id lives on.
     pub(crate) fn client(&self, cluster_id: &str, what: &str) -> Result<&Client, JobError> {
-        self.clients.get(cluster_id).map(|(_, client)| client).ok_or_else(|| JobError::Configuration {
+        let found = self.clients.values().find(|client| client.cluster_id() == cluster_id);
+        found.ok_or_else(|| JobError::Configuration {
             code: Code::JobChanged,
             message: format!(
                 "{what} lives on the cluster with id {cluster_id}, which no [cluster] of the pipeline file reaches; \
-                 put that cluster back until the job has ended what it has there"
+                 put that cluster back, or begin anew with --fresh once nothing of the job is in doubt there"
             ),
         })
     }
@@ -75,7 +75,10 @@ impl Brokers {
                 None => Described::Unanswered(format!("state {state} is not known to this release")),
             },
             Ok(Answer::Unknown) => Described::Forgotten,
-            Err(error) => Described::Unanswered(error.to_string()),
+            Err(error) => {
+                tracing::warn!(id, "DescribeTransactions has no answer: {error}");
+                Described::Unanswered(error.to_string())
+            }
         }
     }
 
@@ -136,11 +139,55 @@ impl Brokers {
                 }
                 Ok(ControlSeen::NoneBelow { .. }) => PartitionEnd::NoneYet,
                 Ok(ControlSeen::Gone { reason }) => PartitionEnd::Gone(reason),
-                Err(error) => PartitionEnd::Unread(error.to_string()),
+                Err(error) if !error.is_retriable() => PartitionEnd::Gone(error.to_string()),
+                Err(error) => {
+                    tracing::warn!(id = %handle.transactional_id, "reading back {}-{}: {error}", part.topic, part.partition);
+                    PartitionEnd::Unread(error.to_string())
+                }
             };
             looks.push(PartitionLook { topic: part.topic.clone(), partition: part.partition, end });
         }
         looks
+    }
+
+    /// A commit of the handle's producer id behind the one that ended the handle, in words: the first one found.
+    ///
+    /// # Errors
+    /// A partition could not be read now. One whose log does not reach back any more tells nothing.
+    pub(crate) async fn commit_beyond(
+        &self,
+        client: &Client,
+        handle: &Handle,
+    ) -> Result<Option<String>, FetchError> {
+        for part in &handle.partitions {
+            let patience = self.patience();
+            let (mut from, mut ended) = (part.last_offset + 1, false);
+            loop {
+                let producer = handle.identity.producer_id;
+                let seen = first_control_batch(
+                    client,
+                    &part.topic,
+                    part.topic_id,
+                    part.partition,
+                    producer,
+                    from,
+                    patience,
+                );
+                from = match seen.await? {
+                    ControlSeen::Commit { epoch, offset } if ended => {
+                        return Ok(Some(format!(
+                            "{}-{} has a commit of producer {producer} epoch {epoch} at offset {offset}, behind the \
+                             transaction {} of epoch {}, the newest that the store knows of this id",
+                            part.topic, part.partition, handle.transactional_id, handle.epoch
+                        )));
+                    }
+                    ControlSeen::Commit { offset, .. } | ControlSeen::Abort { offset, .. } => offset + 1,
+                    ControlSeen::NoneBelow { .. } | ControlSeen::Gone { .. } => break,
+                };
+                ended = true;
+            }
+        }
+        Ok(None)
     }
 
     /// EndTxn with the handle's own identity and version, until the answer is definite or the deadline passes.

@@ -30,6 +30,8 @@ pub(crate) struct CheckpointStart {
     pub(crate) brokers: Brokers,
     pub(crate) record: JobRecord,
     pub(crate) chain: Chain,
+    /// The job had a life before this one, or is begun anew by this process.
+    pub(crate) begun_anew: bool,
     pub(crate) shards: Vec<ShardId>,
     pub(crate) transaction_timeout: Duration,
     pub(crate) crash: Arc<dyn CrashPoints>,
@@ -219,6 +221,7 @@ impl CheckpointDecider {
 
     async fn taken_over(&mut self) -> Result<Takeover, JobError> {
         self.claim().await?;
+        recover::refuse_commits_of_undecided(self).await?;
         let done = recover::resolve(self).await?;
         let identities = self.identities(&done);
         let start = done.start;

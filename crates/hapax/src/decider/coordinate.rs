@@ -314,6 +314,10 @@ impl Drive<'_> {
         match self.decider.start.chain.get(next).await {
             Ok(Some(_)) => Err(self.decider.fenced().await),
             Ok(None) => Ok(()),
+            Err(error) if error.is_retriable() => {
+                tracing::warn!("looking whether a newer run has claimed slot {next}: {error}; tried again");
+                Ok(())
+            }
             Err(error) => Err(JobError::store(
                 format!("job {}: looking at slot {next}", self.decider.start.plan.name),
                 error,

@@ -4,12 +4,14 @@
 
 use super::checkpoint::CheckpointDecider;
 use crate::{
-    error::{JobError, with_causes},
+    error::{Code, JobError, with_causes},
     incident, limits,
+    source::SourceError,
 };
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
-    Handle, Slot, SlotBody, SlotNumber,
+    Epoch, Handle, Slot, SlotBody, SlotNumber,
+    evidence::{Described, TransactionState, may_hide_commits},
     id::IdAt,
     recovery::{Done, Effect, Input, Recovery},
 };
@@ -98,8 +100,11 @@ fn perform(
             Box::pin(async move {
                 let mut probed = Ok(());
                 for source in &plan.sources {
-                    if let Err(error) = source.serves(&cx, &positions).await {
-                        probed = Err(with_causes(&error));
+                    match source.serves(&cx, &positions).await {
+                        Ok(()) => {}
+                        Err(error @ SourceError::Gone { .. }) => probed = Err(with_causes(&error)),
+                        // A broker that does not answer now has lost nothing: the next run asks again.
+                        Err(error) => return Err(error.into()),
                     }
                 }
                 Ok(Performed::Input(Input::SourcesProbed(probed)))
@@ -127,11 +132,66 @@ type Performing = Result<BoxFuture<'static, Result<Performed, JobError>>, JobErr
 fn survey(decider: &CheckpointDecider, at: IdAt, attempt: u32) -> Performing {
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
     let client = brokers.client(&at.cluster_id, &format!("transactional id {}", at.id))?.clone();
+    let newest = decider.view.newest_handles().find(|handle| handle.at() == at);
+    let handle = newest.expect("recovery surveys ids that have a handle").clone();
     Ok(Box::pin(async move {
         host.sleep(pause(attempt)).await;
-        let described = brokers.describe(&client, &at.id.to_string()).await;
-        Ok(Performed::Input(Input::Surveyed { at, described }))
+        let mut described = brokers.describe(&client, &at.id.to_string()).await;
+        let mut beyond = None;
+        if may_hide_commits(&handle, &described) {
+            match brokers.commit_beyond(&client, &handle).await {
+                Ok(found) => beyond = found,
+                Err(error) if attempt < limits::BEYOND_TRIES => {
+                    described = Described::Unanswered(error.to_string());
+                }
+                Err(error) => {
+                    tracing::warn!(id = %at.id, "whether the store is an old copy cannot be told, going on: {error}");
+                }
+            }
+        }
+        Ok(Performed::Input(Input::Surveyed { at, described, beyond }))
     }))
+}
+
+/// A job that has decided nothing has committed nothing: a coordinator that knows of a commit under one of its ids
+/// shows that the chain is a copy from before its first manifest. Asked behind the claim, when no older run can
+/// decide any more. A job that was begun anew has the ids of its life before.
+pub(super) async fn refuse_commits_of_undecided(decider: &mut CheckpointDecider) -> Result<(), JobError> {
+    if decider.start.begun_anew || decider.view.last_epoch() != Epoch::GENESIS {
+        return Ok(());
+    }
+    let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
+    for at in decider.view.ids_to_clear() {
+        let client = brokers.client(&at.cluster_id, &format!("transactional id {}", at.id))?;
+        let mut attempt = 0;
+        let state = loop {
+            match brokers.describe(client, &at.id.to_string()).await {
+                Described::Known { state, .. } => break state,
+                Described::Forgotten => break TransactionState::Empty,
+                Described::Unanswered(_) => attempt += 1,
+            }
+            host.sleep(pause(attempt)).await;
+        };
+        if !matches!(state, TransactionState::PrepareCommit | TransactionState::CompleteCommit) {
+            continue;
+        }
+        if chain_moved(decider, "stopping for a person").await? {
+            return Err(decider.fenced().await);
+        }
+        return Err(JobError::NeedsPerson {
+            code: Code::StoreStale,
+            message: format!(
+                "job {}: the brokers are ahead of the checkpoint store, which looks like an old copy: it has no \
+                 checkpoint yet, and {} is {} there; nothing was cleared; bring the newest store back, or begin anew \
+                 with --fresh knowing that output repeats",
+                decider.start.plan.name,
+                at.id,
+                state.name()
+            ),
+            incident: None,
+        });
+    }
+    Ok(())
 }
 
 /// Does the chain go on behind what this run knows, with another run's slot? Its own proof may just be landing there.

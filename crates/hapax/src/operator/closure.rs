@@ -118,7 +118,9 @@ impl Closure {
     fn mapped(&self, batch: &Batch, map: &FlatMap, skipped: &mut Skipped) -> Result<Batch, OperatorError> {
         let mut out = Batch::builder(batch.origin().clone());
         for record in batch.iter() {
+            let before = out.len();
             if let Err(reason) = map(record, &mut Emit(&mut out)) {
+                out.truncate(before);
                 self.failed(batch, record.offset, reason, skipped)?;
             }
         }

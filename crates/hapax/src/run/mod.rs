@@ -64,6 +64,8 @@ struct Life {
     works: bool,
     /// A run of this process has.
     has_worked: bool,
+    /// A run of this process has recorded an epoch: rights and addresses were right once.
+    has_recorded: bool,
     /// Why the last run ended, while none has worked.
     last: Option<JobError>,
     runs: u64,
@@ -92,6 +94,7 @@ impl Life {
             began,
             works: false,
             has_worked: false,
+            has_recorded: false,
             last: None,
             runs: 0,
             previous: None,
@@ -113,7 +116,7 @@ impl Life {
                 Err(error) => error,
             };
             self.give_up(&error)?;
-            let once_worked = self.has_worked && error.is_environment();
+            let once_worked = self.has_recorded && error.is_environment();
             if !error.is_retriable() && !once_worked {
                 return Err(incident::noted(&self.host, &self.plan, self.previous, error));
             }
@@ -193,11 +196,14 @@ impl Life {
             tracing::info!(job = %self.plan.name, "the job has finished already: nothing to do");
             return Ok(RunEnd::Finished);
         }
-        self.works = true;
         self.has_worked = true;
         self.last = None;
+        let epoch = self.options.progress.borrow().epoch;
         let workers = worker::start(&setting, &takeover)?;
-        workers.drive(&mut decider, self.options.stop.clone()).await
+        let ended = workers.drive(&mut decider, self.options.stop.clone()).await;
+        self.works = self.options.progress.borrow().epoch != epoch;
+        self.has_recorded |= self.works;
+        ended
     }
 
     /// Takes over, for as long as patience and a wanted stop allow.
@@ -263,6 +269,7 @@ impl Life {
             brokers: found.brokers,
             record: found.record.clone(),
             chain: found.chain,
+            begun_anew: found.begun_anew || self.plan.settings.fresh,
             shards,
             transaction_timeout: found.transaction_timeout,
             crash: self.options.crash.clone(),

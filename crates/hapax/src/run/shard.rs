@@ -186,7 +186,7 @@ impl Shard {
 
     /// Commands first, then failures, then records.
     async fn next(&mut self) -> Next {
-        let Self { commands, writers, readers, drained, .. } = self;
+        let Self { commands, writers, readers, drained, barrier_wanted, .. } = self;
         let failed = async {
             if writers.is_empty() {
                 future::pending().await
@@ -195,7 +195,7 @@ impl Shard {
             }
         };
         let chunk = async {
-            if readers.is_empty() || *drained {
+            if readers.is_empty() || *drained || *barrier_wanted {
                 future::pending().await
             } else {
                 select_all(readers.iter_mut().map(|reader| reader.next())).await.0
@@ -213,6 +213,8 @@ impl Shard {
             self.touched = true;
             self.tell(FromShard::Touched { shard: self.shard, epoch: self.epoch }).await;
         }
+        // Whoever was first goes last, so that a reader with a backlog does not keep the others from being asked.
+        self.readers.rotate_left(1);
         let Chunk { batch, position, lag, skipped } = chunk;
         let split = batch.origin().split.clone();
         Counters::add(&self.around.counters.records_in, batch.len() as u64);

@@ -15,7 +15,7 @@ use crate::{
 };
 use hapax_commit::{
     ClusterRecord, DeciderKind, Generation, JobRecord, Name, Positions, RunNonce, Slot, SlotBody, SlotNumber,
-    TopicRecord, TransactionalId,
+    TopicRecord, TransactionalId, evidence::Described,
 };
 use hapax_host::{Deadline, Host};
 use hapax_kafka::{
@@ -36,6 +36,8 @@ use std::{
 pub(super) struct Found {
     pub(super) record: JobRecord,
     pub(super) chain: Chain,
+    /// The job had a life before this one.
+    pub(super) begun_anew: bool,
     pub(super) brokers: Brokers,
     pub(super) transaction_timeout: Duration,
 }
@@ -69,7 +71,8 @@ pub(super) async fn find(
     };
     begin.check_record(&record, &brokers).await?;
     let chain = begin.store.chain(name, incarnation, 0);
-    Ok(Found { record, chain, brokers, transaction_timeout })
+    let begun_anew = incarnation != Incarnation::FIRST;
+    Ok(Found { record, chain, begun_anew, brokers, transaction_timeout })
 }
 
 struct Begin<'a> {
@@ -168,6 +171,9 @@ impl Begin<'_> {
                 None => timeout = timeout.min(maximum),
             }
         }
+        if self.plan.guarantee() == Guarantee::ExactlyOnce {
+            self.plan.check_timeout(timeout)?;
+        }
         let (_, longest_wait) = self.plan.settings.run_backoff;
         if timeout < longest_wait && self.plan.guarantee() == Guarantee::ExactlyOnce {
             tracing::warn!(
@@ -227,9 +233,19 @@ impl Begin<'_> {
             known.extend(ours.filter(|id| id.job == self.plan.name));
             let lane = hapax_commit::LaneId { cluster: name.clone(), shard: hapax_commit::ShardId(0) };
             for id in lane.transactional_ids(&self.plan.name) {
-                let described = brokers.describe(client, &id.to_string()).await;
-                if matches!(described, hapax_commit::evidence::Described::Known { .. }) {
-                    known.push(id);
+                match brokers.describe(client, &id.to_string()).await {
+                    Described::Known { .. } => known.push(id),
+                    Described::Forgotten => {}
+                    // A coordinator that does not answer may know the id: no answer is not "no".
+                    Described::Unanswered(why) => {
+                        return Err(JobError::Run {
+                            code: Code::Unreachable,
+                            message: format!(
+                                "job {}: asking whether cluster {name} knows {id}: {why}",
+                                self.plan.name
+                            ),
+                        });
+                    }
                 }
             }
         }

@@ -30,6 +30,7 @@ pub(super) struct Setting {
 
 /// The workers of a run and the channels to their shards.
 pub(super) struct Workers {
+    host: Host,
     handles: Vec<WorkerHandle>,
     links: ShardLinks,
 }
@@ -61,7 +62,11 @@ pub(super) fn start(setting: &Setting, takeover: &Takeover) -> Result<Workers, J
     for (number, starts) in starts.into_iter().enumerate() {
         handles.push(start_one(setting, number, starts)?);
     }
-    Ok(Workers { handles, links: ShardLinks { commands, events: received, zero } })
+    Ok(Workers {
+        host: setting.host.clone(),
+        handles,
+        links: ShardLinks { commands, events: received, zero },
+    })
 }
 
 fn workers(setting: &Setting) -> usize {
@@ -106,16 +111,32 @@ impl Workers {
         decider: &mut CheckpointDecider,
         stop: StopSignal,
     ) -> Result<RunEnd, JobError> {
+        let stopping = stop.clone();
         let panicked = panicked(&mut self.handles);
         let ended = tokio::select! { biased;
             ended = decider.drive(self.links, stop) => ended,
             () = panicked => Err(JobError::Bug { what: "a worker panicked; the message is in the log above".into() }),
         };
-        for handle in &mut self.handles {
-            handle.cancel();
-            let _: Result<(), WorkerPanicked> = handle.join().await;
+        self.handles.iter_mut().for_each(WorkerHandle::cancel);
+        let mut reports = 0;
+        while self.host.timeout(limits::REPORT_EVERY, joined(&mut self.handles)).await.is_none() {
+            reports += 1;
+            tracing::warn!(
+                "a worker has not ended after {:?}: it writes to something that does not take it, or an operator does not end",
+                limits::REPORT_EVERY * reports
+            );
+            if stopping.is_set() {
+                break;
+            }
         }
         ended
+    }
+}
+
+/// Ends when every worker has ended, one way or the other.
+async fn joined(handles: &mut [WorkerHandle]) {
+    for handle in handles {
+        let _: Result<(), WorkerPanicked> = handle.join().await;
     }
 }
 

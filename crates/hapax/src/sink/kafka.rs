@@ -10,7 +10,7 @@ use crate::{
     job::ProducerSettings,
     limits,
     operator::OnError,
-    source::SourceTopic,
+    source::{SourceTopic, UNKNOWN_TOPIC, described_topics},
 };
 use hapax_commit::{
     Epoch, HandlePartition, Identity, LaneId, Name, TransactionVersion,
@@ -168,7 +168,12 @@ impl Sink for KafkaSinks {
         Box::pin(async move {
             let names: Vec<&str> = self.routes.iter().filter_map(|route| route.topic.as_deref()).collect();
             let client = clusters.client(&self.cluster).await?;
-            let found = client.topics(&names).await?;
+            let found = described_topics(&client, &names).await?;
+            if let Some(refused) =
+                found.iter().find(|topic| topic.error.is_some_and(|code| code != UNKNOWN_TOPIC))
+            {
+                refused.usable()?;
+            }
             let topics = found.iter().map(|topic| {
                 SourceTopic::of(&self.cluster, topic).map_err(|code| SinkError::Configuration {
                     sink: format!("{}/{}", self.cluster, topic.name),

@@ -3,7 +3,10 @@
 //! Positions are next offsets with the topic's id and the leader epoch of what was read. Start and end are made
 //! concrete once, in [`Source::genesis`]: a restart never asks "latest" again.
 
-use super::{BoxFuture, Chunk, Reader, Source, SourceContext, SourceError, SourceTopic};
+use super::{
+    BoxFuture, Chunk, Reader, Source, SourceContext, SourceError, SourceTopic, UNKNOWN_TOPIC,
+    described_topics,
+};
 use crate::{
     batch::{Batch, Origin},
     limits,
@@ -91,7 +94,12 @@ impl KafkaSource {
 
     async fn found(&self, client: &Client) -> Result<Vec<SourceTopic>, SourceError> {
         let names: Vec<&str> = self.topics.iter().map(String::as_str).collect();
-        let found = client.topics(&names).await?;
+        let found = described_topics(client, &names).await?;
+        if let Some(refused) =
+            found.iter().find(|topic| topic.error.is_some_and(|code| code != UNKNOWN_TOPIC))
+        {
+            refused.usable()?;
+        }
         let topics = found.iter().map(|topic| {
             SourceTopic::of(&self.cluster, topic).map_err(|code| SourceError::Configuration {
                 source_name: self.name.clone(),
@@ -171,7 +179,7 @@ impl KafkaSource {
         let last = self.offsets(client, &topics, OffsetSpec::Latest).await?;
         let ids: HashMap<&str, TopicId> =
             topics.iter().map(|topic| (topic.topic.as_str(), topic.record.topic_id)).collect();
-        for (split, position) in positions {
+        for (split, position) in positions.iter().filter(|(_, position)| !position.at_end()) {
             let Some((topic, partition)) = self.place(split) else { continue };
             let gone =
                 |reason: String| SourceError::Gone { split: split.clone(), position: position.next, reason };

@@ -12,10 +12,10 @@ pub use generator::{GeneratorSource, ORDER, Template};
 pub use kafka::{End, KafkaSource, Start};
 pub use lines::{BadLine, LineFormat, LinesSource, STANDARD_INPUT};
 
-use crate::{batch::Batch, cluster::Clusters};
+use crate::{batch::Batch, cluster::Clusters, limits};
 use hapax_commit::{Name, Position, Positions, SplitId};
 use hapax_host::Host;
-use std::{fmt, future::Future, pin::Pin};
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 /// A future that a trait object gives back.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -54,6 +54,27 @@ impl SourceTopic {
         Ok(Self { cluster: cluster.clone(), topic: topic.name.to_string(), record })
     }
 }
+
+/// The topics as the broker describes them. One that is not there is asked for again for a moment: a broker that has
+/// just started, or a topic that has just been made, is not known everywhere at once.
+pub(crate) async fn described_topics(
+    client: &hapax_kafka::Client,
+    names: &[&str],
+) -> Result<Vec<Arc<hapax_kafka::TopicMetadata>>, hapax_kafka::ClientError> {
+    let began = client.host().now();
+    loop {
+        let found = client.topics(names).await?;
+        let unknown = |topic: &Arc<hapax_kafka::TopicMetadata>| topic.error == Some(UNKNOWN_TOPIC);
+        let waited = client.host().now().saturating_duration_since(began);
+        if waited >= limits::UNKNOWN_TOPIC_PATIENCE || !found.iter().any(unknown) {
+            return Ok(found);
+        }
+        client.host().sleep(limits::UNKNOWN_TOPIC_PAUSE).await;
+    }
+}
+
+/// The one code that says that a name is wrong; others say that a broker cannot or will not answer.
+pub(crate) const UNKNOWN_TOPIC: hapax_kafka::KafkaCode = hapax_kafka::KafkaCode::UNKNOWN_TOPIC_OR_PARTITION;
 
 /// Records with the position behind them.
 #[derive(Debug)]

@@ -47,7 +47,8 @@ impl World {
         let input = match effect {
             Effect::Survey { at, .. } => {
                 let described = self.describe(&at.id);
-                Input::Surveyed { at, described }
+                // The chain of this world is never an old copy, so the data has no commit that it does not know.
+                Input::Surveyed { at, described, beyond: None }
             }
             Effect::ClearId { at } => {
                 if self.truth.is_newest(run.nonce) {
