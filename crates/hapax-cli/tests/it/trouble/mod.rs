@@ -50,6 +50,15 @@ fn generator(count: u64, rate: u64) -> String {
     )
 }
 
+/// A copy from a topic on the broker that tests share, and the topic; `more` follows in its `[[source]]`.
+fn copied(name: &str, more: &str) -> (Job, String) {
+    let job = Job::new(name, "");
+    let source = format!("{}-in", job.name);
+    job.create_topic(&source, &[]);
+    job.write(&format!("topics = [\"{source}\"]\n{more}"));
+    (job, source)
+}
+
 impl Job {
     /// A job with this source on the broker that tests share.
     fn new(name: &str, source: &str) -> Self {

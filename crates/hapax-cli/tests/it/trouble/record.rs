@@ -3,14 +3,6 @@
 use super::*;
 use xtask::judge::{Isolation, Numbers, Record};
 
-fn copied(name: &str, more: &str) -> (Job, String) {
-    let job = Job::new(name, "");
-    let source = format!("{}-in", job.name);
-    job.create_topic(&source, &[]);
-    job.write(&format!("topics = [\"{source}\"]\nend = \"latest\"\n{more}"));
-    (job, source)
-}
-
 fn produce(topic: &str, records: &[Record]) {
     Judge::shared().produce(bootstrap(), topic, records).unwrap();
 }
@@ -23,7 +15,7 @@ fn output(job: &Job) -> Vec<String> {
 
 #[test]
 fn a_program_that_fails_stops_at_its_record_or_is_counted() {
-    let (job, source) = copied("record-program", "[[operator]]\njq = '{n: (10 - .n)}'");
+    let (job, source) = copied("record-program", "end = \"latest\"\n[[operator]]\njq = '{n: (10 - .n)}'");
     produce(
         &source,
         &["1", "\"x\"", "null", "2"].map(|n| Record::value(format!("{{\"n\":{n}}}")).to_partition(1)),
@@ -38,7 +30,7 @@ fn a_program_that_fails_stops_at_its_record_or_is_counted() {
 
 #[test]
 fn a_topic_that_has_fewer_partitions_than_before_is_refused() {
-    let (job, source) = copied("record-fewer", "");
+    let (job, source) = copied("record-fewer", "end = \"latest\"");
     let fill = |topic: &str, partitions: u32| {
         Judge::shared().produce_numbers(bootstrap(), topic, &Numbers::new(partitions, 100)).unwrap();
     };

@@ -2,6 +2,7 @@
 //! cleared, read or written.
 
 use super::*;
+use xtask::judge::Numbers;
 
 /// Copies what is there now, as far as a job that writes it lets it be copied.
 fn put_in_place(of: &Path, copied: &Path) {
@@ -112,6 +113,70 @@ fn an_old_copy_of_a_store_is_refused_untouched() {
     put_in_place(&job.store, &newest);
     job.run("back", &[]).done();
     job.is_exact(COUNT);
+}
+
+/// A start clears every id, which takes away what coordinators knew of commits. The control batches in the output
+/// still tell, so an old copy is found out even if the job was started, and wrote nothing, since.
+#[test]
+fn an_old_copy_of_a_store_is_refused_after_a_start_that_wrote_nothing() {
+    let (job, source) = copied("store-idle", "");
+    // So that the copy has a transaction of each id.
+    let start = |name: &str| job.start(name, &["--set", "checkpoint.keep=20"]);
+    let burst = |run: &mut Run, from: u64| {
+        let numbers = Numbers { from, ..Numbers::new(PARTITIONS, 100) };
+        Judge::shared().produce_numbers(bootstrap(), &source, &numbers).unwrap();
+        let last = numbers.from + numbers.count;
+        for partition in 0..u64::from(PARTITIONS) {
+            let output = (bootstrap(), job.sink.as_str());
+            run.await_committed(Judge::shared(), output, &[], last - 1 - partition, PATIENCE).unwrap();
+        }
+    };
+    let mut first = start("first");
+    [0, 100, 200].into_iter().for_each(|from| burst(&mut first, from));
+    terminate(first).done();
+    let old = job.folder.join("old");
+    copy(&job.store, &old);
+    let mut second = start("second");
+    burst(&mut second, 300);
+    terminate(second).done();
+    let mut idle = start("idle");
+    let cleared = |_: &mut Run| Ok(job.traces().0.iter().all(|listed| listed.state == "Empty"));
+    idle.until("has cleared every id", PATIENCE, cleared).unwrap();
+    terminate(idle).done();
+    let before = job.traces();
+
+    put_in_place(&job.store, &old);
+    let refused = Ended::of(start("refused"));
+    refused.says(
+        4,
+        "E0402",
+        &[&job.name, "ahead of the checkpoint store", "nothing was cleared", "has a commit"],
+    );
+    assert_eq!(job.traces(), before, "nothing was cleared and nothing was written");
+    job.is_exact(400);
+}
+
+/// The copy is older than the first checkpoint: its chain names ids and no transaction.
+#[test]
+fn a_copy_from_before_the_first_checkpoint_is_refused_untouched() {
+    let (job, source) = copied("store-early", "");
+    let early = job.folder.join("early");
+    let mut run = job.start("first", &[]);
+    let claimed = |run: &mut Run| Ok(run.output()?.contains("claimed the job"));
+    run.until("has claimed the job", PATIENCE, claimed).unwrap();
+    copy(&job.store, &early);
+    Judge::shared().produce_numbers(bootstrap(), &source, &Numbers::new(PARTITIONS, 100)).unwrap();
+    run.await_committed(Judge::shared(), (bootstrap(), &job.sink), &[], 99, PATIENCE).unwrap();
+    terminate(run).done();
+    let before = job.traces();
+    put_in_place(&job.store, &early);
+    job.run("refused", &[]).says(
+        4,
+        "E0402",
+        &[&job.name, "ahead of the checkpoint store", "nothing was cleared"],
+    );
+    assert_eq!(job.traces(), before, "nothing was cleared and nothing was written");
+    job.is_exact(100);
 }
 
 #[test]
