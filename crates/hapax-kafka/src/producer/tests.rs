@@ -121,10 +121,12 @@ fn the_halves_of_a_split_batch_hold_the_gate() {
     let whole = bench.send(0).unwrap();
     assert!(matches!(bench.answer(0, &whole, Verdict::TooLarge), Effect::Split { .. }));
     assert!(bench.state.settle().is_none());
-    let halves = [bench.send(0).unwrap(), bench.send(0).unwrap()];
-    bench.answer(0, &halves[0], Verdict::Appended { base_offset: Some(0) });
+    let first = bench.send(0).unwrap();
+    assert!(bench.send(0).is_none(), "nothing goes behind a producer's first batch before it is acknowledged");
+    bench.answer(0, &first, Verdict::Appended { base_offset: Some(0) });
     assert!(bench.state.settle().is_none(), "KAFKA-19479: the second half is not acknowledged");
-    bench.answer(0, &halves[1], Verdict::Appended { base_offset: Some(2) });
+    let second = bench.send(0).unwrap();
+    bench.answer(0, &second, Verdict::Appended { base_offset: Some(2) });
     assert_eq!(bench.state.settle().unwrap().unwrap().partitions[0].count, 4);
 }
 
