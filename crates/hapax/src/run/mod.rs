@@ -148,6 +148,9 @@ impl Life {
     }
 
     fn unfinished(&self, error: &JobError) -> JobError {
+        if let JobError::Run { code: Code::StopUnfinished, message } = error {
+            return JobError::Run { code: Code::StopUnfinished, message: message.clone() };
+        }
         JobError::Run {
             code: Code::StopUnfinished,
             message: format!(
