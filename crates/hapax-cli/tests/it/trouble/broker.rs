@@ -3,12 +3,8 @@
 use super::*;
 use hapax_host::Host;
 use hapax_kafka::{Client, ClientConfig, CoordinatorKind};
-use std::{sync::Arc, time::Instant};
-use xtask::{
-    hapax::{Feed, Part},
-    judge::Numbers,
-    kafka::Cluster,
-};
+use std::time::Instant;
+use xtask::kafka::Cluster;
 
 #[test]
 fn a_broker_that_accepts_and_says_nothing_is_exit_code_3_within_the_start_timeout() {
@@ -27,11 +23,10 @@ fn a_broker_that_accepts_and_says_nothing_is_exit_code_3_within_the_start_timeou
     assert!(!job.store.join(&job.name).exists(), "nothing was stored");
 }
 
-/// A job that copies what a feed writes meanwhile.
+/// A job that copies what a feed writes meanwhile, without a pause.
 struct Fed {
     job: Job,
     feed: Feed,
-    judge: Judge,
 }
 
 impl Fed {
@@ -40,25 +35,23 @@ impl Fed {
         let source = format!("{}-in", job.name);
         job.create_topic(&source, &[]);
         job.write(&format!("topics = [\"{source}\"]"));
-        let feeder = Arc::new(Judge::start().unwrap());
-        let part = |_| Part::Write(Numbers::new(PARTITIONS, 40));
-        let feed = Feed::start(feeder, &job.bootstrap, &source, Duration::from_millis(20), part);
-        Self { job, feed, judge: Judge::start().unwrap() }
+        let feed = job.feed(&source);
+        Self { job, feed }
     }
 
-    /// Waits until something is committed that was not written yet when this is called.
+    /// Waits until more is committed than was written when this is called.
     fn goes_on(&self, run: &mut Run) {
-        let (sink, from) = ((self.job.bootstrap.as_str(), self.job.sink.as_str()), self.feed.begun());
-        run.await_committed(&self.judge, sink, &[], from, PATIENCE).unwrap();
+        let written: i64 = self.job.bounds().iter().map(|bounds| bounds.end).sum();
+        self.job.await_committed(run, written + 100);
     }
 
-    /// Ends the feed, and waits until all of it is committed.
-    fn finish(self, mut run: Run) -> (Job, u64) {
+    /// Ends the feed, and waits until all of it is committed. The job, the number of records, and the runs it took.
+    fn finish(self, mut run: Run) -> (Job, u64, u64) {
         let written = self.feed.end().unwrap();
         let sink = (self.job.bootstrap.as_str(), self.job.sink.as_str());
-        run.await_committed(&self.judge, sink, &[], written - 1, PATIENCE).unwrap();
-        terminate(run).done();
-        (self.job, written)
+        run.await_committed(Judge::shared(), sink, &[], written - 1, PATIENCE).unwrap();
+        let runs = terminate(run).done()["runs"].as_u64().unwrap();
+        (self.job, written, runs)
     }
 }
 
@@ -66,11 +59,11 @@ impl Fed {
 fn a_job_outlives_a_broker_that_is_paused_killed_and_restarted() {
     let cluster = Cluster::builder(Version::V4_4).start().unwrap();
     let fed = Fed::start("broker-trouble", &cluster);
-    // Short enough that runs fail and are followed by others, long enough for a broker that is merely slow.
-    let mut run = fed.job.start("run", &["--set", "sink.0.delivery_timeout=5s"]);
+    // Shorter than the pause, so that the run fails and is followed by another.
+    let mut run = fed.job.start("run", &["--set", "sink.0.delivery_timeout=4s"]);
     fed.goes_on(&mut run);
     cluster.pause(1).unwrap();
-    std::thread::sleep(Duration::from_secs(7));
+    std::thread::sleep(Duration::from_secs(6));
     cluster.resume(1).unwrap();
     fed.goes_on(&mut run);
     cluster.kill(1).unwrap();
@@ -79,7 +72,8 @@ fn a_job_outlives_a_broker_that_is_paused_killed_and_restarted() {
     cluster.stop(1).unwrap();
     cluster.restart(1).unwrap();
     fed.goes_on(&mut run);
-    let (job, written) = fed.finish(run);
+    let (job, written, runs) = fed.finish(run);
+    assert!(runs > 1, "the pause ended a run");
     job.is_exact(written);
     sigterm_without_a_broker(&job, &cluster, written);
 }
@@ -98,6 +92,7 @@ fn sigterm_without_a_broker(job: &Job, cluster: &Cluster, written: u64) {
     let ended = terminate(run);
     assert!(began.elapsed() < Duration::from_secs(20), "the budget bounds it: {:?}", began.elapsed());
     ended.says(3, "E0307", &[&job.name, "asked to stop", "nothing is lost, the next run resolves it"]);
+    assert_eq!(ended.text.lines().last().unwrap().matches("E0307").count(), 1, "said once");
     cluster.restart(1).unwrap();
     let mut run = job.start("after", &[]);
     let last = written + 4_999;
@@ -131,6 +126,6 @@ fn a_job_outlives_the_coordinators_of_its_transactions() {
     assert_ne!(after, before, "the id has moved");
     cluster.restart(before).unwrap();
     fed.goes_on(&mut run);
-    let (job, written) = fed.finish(run);
+    let (job, written, _) = fed.finish(run);
     job.is_exact(written);
 }

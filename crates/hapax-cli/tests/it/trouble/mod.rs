@@ -15,11 +15,12 @@ use crate::harness::{self, unique};
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 use xtask::{
-    hapax::Run,
-    judge::{Audit, Bounds, Judge},
+    hapax::{Feed, Part, Run},
+    judge::{Audit, Bounds, Judge, Numbers},
     kafka::{ListedTransaction, Version, shared, transactions},
 };
 
@@ -98,6 +99,13 @@ impl Job {
 
     fn run(&self, name: &str, arguments: &[&str]) -> Ended {
         Ended::of(self.start(name, arguments))
+    }
+
+    /// Writes numbers to a topic without a pause, in parts of a few seconds, until it is ended.
+    fn feed(&self, topic: &str) -> Feed {
+        let part = |_| Part::Write(Numbers { per_second: Some(300), ..Numbers::new(PARTITIONS, 600) });
+        let judge = Arc::new(Judge::start().unwrap());
+        Feed::start(judge, &self.bootstrap, topic, Duration::ZERO, part)
     }
 
     /// Waits until the output has `count` records that a `read_committed` reader sees.

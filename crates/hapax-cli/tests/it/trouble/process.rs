@@ -1,10 +1,6 @@
 //! Processes that are too many, that are asked to stop, that have nothing to do any more.
 
 use super::*;
-use xtask::{
-    hapax::{Feed, Part},
-    judge::Numbers,
-};
 
 #[test]
 fn a_second_run_of_a_job_takes_over_and_the_older_one_ends_with_code_5() {
@@ -34,10 +30,7 @@ fn of_runs_that_are_started_at_once_one_goes_on() {
 #[test]
 fn sigterm_drains_commits_and_ends_with_code_0_within_its_budget() {
     let (job, source) = copied("sigterm", "");
-    let judge = std::sync::Arc::new(Judge::start().unwrap());
-    let feed = Feed::start(judge, bootstrap(), &source, Duration::from_millis(10), |_| {
-        Part::Write(Numbers::new(PARTITIONS, 100))
-    });
+    let feed = job.feed(&source);
     let mut run = job.start("first", &[]);
     job.await_committed(&mut run, 500);
     run.process().signal("TERM").unwrap();

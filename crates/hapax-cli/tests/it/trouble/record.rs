@@ -1,7 +1,7 @@
 //! Records that cannot be handled, and topics that are not what they were.
 
 use super::*;
-use xtask::judge::{Isolation, Numbers, Record};
+use xtask::judge::{Isolation, Record};
 
 fn produce(topic: &str, records: &[Record]) {
     Judge::shared().produce(bootstrap(), topic, records).unwrap();

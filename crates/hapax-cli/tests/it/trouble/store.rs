@@ -2,7 +2,6 @@
 //! cleared, read or written.
 
 use super::*;
-use xtask::judge::Numbers;
 
 /// Copies what is there now, as far as a job that writes it lets it be copied.
 fn put_in_place(of: &Path, copied: &Path) {
