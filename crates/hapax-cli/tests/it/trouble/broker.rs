@@ -19,7 +19,7 @@ fn a_broker_that_accepts_and_says_nothing_is_exit_code_3_within_the_start_timeou
     let took = began.elapsed();
     ended.says(3, "E0301", &[]);
     assert!(took >= Duration::from_secs(2), "it waits: {took:?}");
-    assert!(took < Duration::from_secs(6), "the timeout, and what a busy machine adds: {took:?}");
+    assert!(took < Duration::from_secs(10), "the timeout, and what a busy machine adds: {took:?}");
     assert!(!job.store.join(&job.name).exists(), "nothing was stored");
 }
 
