@@ -4,7 +4,10 @@ use super::*;
 use hapax_host::Host;
 use hapax_kafka::{Client, ClientConfig, CoordinatorKind};
 use std::time::Instant;
-use xtask::kafka::Cluster;
+use xtask::{
+    judge::{Isolation, Read},
+    kafka::Cluster,
+};
 
 #[test]
 fn a_broker_that_accepts_and_says_nothing_is_exit_code_3_within_the_start_timeout() {
@@ -23,70 +26,56 @@ fn a_broker_that_accepts_and_says_nothing_is_exit_code_3_within_the_start_timeou
     assert!(!job.store.join(&job.name).exists(), "nothing was stored");
 }
 
-/// A job that copies what a feed writes meanwhile, without a pause.
-struct Fed {
-    job: Job,
-    feed: Feed,
+/// Waits until more is committed than was written when this is called.
+fn goes_on(job: &Job, run: &mut Run) {
+    let written: i64 = job.bounds().iter().map(|bounds| bounds.end).sum();
+    job.await_committed(run, written + 100);
 }
 
-impl Fed {
-    fn start(name: &str, cluster: &Cluster) -> Self {
-        let job = Job::on(&cluster.bootstrap(), name, "");
-        let source = format!("{}-in", job.name);
-        job.create_topic(&source, &[]);
-        job.write(&format!("topics = [\"{source}\"]"));
-        let feed = job.feed(&source);
-        Self { job, feed }
-    }
-
-    /// Waits until more is committed than was written when this is called.
-    fn goes_on(&self, run: &mut Run) {
-        let written: i64 = self.job.bounds().iter().map(|bounds| bounds.end).sum();
-        self.job.await_committed(run, written + 100);
-    }
-
-    /// Ends the feed, and waits until all of it is committed. The job, the number of records, and the runs it took.
-    fn finish(self, mut run: Run) -> (Job, u64, u64) {
-        let written = self.feed.end().unwrap();
-        let sink = (self.job.bootstrap.as_str(), self.job.sink.as_str());
-        run.await_committed(Judge::shared(), sink, &[], written - 1, PATIENCE).unwrap();
-        let runs = terminate(run).done()["runs"].as_u64().unwrap();
-        (self.job, written, runs)
+/// Each partition has the numbers of one split, from the first on, without a gap, in order.
+fn is_without_gaps(job: &Job) {
+    let read = Judge::shared().read_all(&job.bootstrap, &job.sink, Isolation::ReadCommitted).unwrap();
+    for partition in read {
+        let texts: Vec<String> = partition.records.iter().map(Read::text).collect();
+        let number = |at: usize| at * PARTITIONS as usize + partition.bounds.partition as usize;
+        let expected: Vec<String> = (0..texts.len()).map(|at| format!("{{\"id\":{}}}", number(at))).collect();
+        let wrong = texts.iter().zip(&expected).find(|(found, expected)| found != expected);
+        assert_eq!(wrong, None, "{} of {} records", partition.bounds.partition, texts.len());
+        assert!(!texts.is_empty() && partition.bounds.stable_end == partition.bounds.end);
     }
 }
 
 #[test]
 fn a_job_outlives_a_broker_that_is_paused_killed_and_restarted() {
     let cluster = Cluster::builder(Version::V4_4).start().unwrap();
-    let fed = Fed::start("broker-trouble", &cluster);
+    // A source that goes on whatever the broker does, so that there is always something to write.
+    let source = format!("generator = {{ rate = 300, partitions = {PARTITIONS}, value = '{{\"id\":$id}}' }}");
+    let job = Job::on(&cluster.bootstrap(), "broker-trouble", &source);
     // Shorter than the pause, so that the run fails and is followed by another.
-    let mut run = fed.job.start("run", &["--set", "sink.0.delivery_timeout=4s"]);
-    fed.goes_on(&mut run);
+    let mut run = job.start("run", &["--set", "sink.0.delivery_timeout=4s"]);
+    goes_on(&job, &mut run);
     cluster.pause(1).unwrap();
     std::thread::sleep(Duration::from_secs(6));
     cluster.resume(1).unwrap();
-    fed.goes_on(&mut run);
+    goes_on(&job, &mut run);
     cluster.kill(1).unwrap();
     cluster.restart(1).unwrap();
-    fed.goes_on(&mut run);
+    goes_on(&job, &mut run);
     cluster.stop(1).unwrap();
     cluster.restart(1).unwrap();
-    fed.goes_on(&mut run);
-    let (job, written, runs) = fed.finish(run);
-    assert!(runs > 1, "the pause ended a run");
-    job.is_exact(written);
-    sigterm_without_a_broker(&job, &cluster, written);
+    goes_on(&job, &mut run);
+    let ended = terminate(run).done();
+    assert!(ended["runs"].as_u64().unwrap() > 1, "the pause ended a run: {ended}");
+    is_without_gaps(&job);
+    sigterm_without_a_broker(&job, &cluster);
 }
 
 /// Nothing says that the last epoch was committed, so the exit code must not be 0; the next run settles it.
-fn sigterm_without_a_broker(job: &Job, cluster: &Cluster, written: u64) {
-    let source = format!("{}-in", job.name);
-    let more = Numbers { from: written, ..Numbers::new(PARTITIONS, 5_000) };
-    Judge::shared().produce_numbers(&job.bootstrap, &source, &more).unwrap();
+fn sigterm_without_a_broker(job: &Job, cluster: &Cluster) {
     // No barrier comes before the broker is gone: what was written is open.
     let mut run = job.start("term", &["--set", "run.stop_budget=3s", "--set", "checkpoint.interval=200s"]);
-    let open = |_: &mut Run| Ok(job.bounds().iter().any(|bounds| bounds.end > bounds.stable_end));
-    run.until("has written into a transaction", PATIENCE, open).unwrap();
+    let open = |_: &mut Run| Ok(job.bounds().iter().all(|bounds| bounds.end > bounds.stable_end));
+    run.until("has written into a transaction of each shard", PATIENCE, open).unwrap();
     cluster.kill(1).unwrap();
     let began = Instant::now();
     let ended = terminate(run);
@@ -95,10 +84,9 @@ fn sigterm_without_a_broker(job: &Job, cluster: &Cluster, written: u64) {
     assert_eq!(ended.text.lines().last().unwrap().matches("E0307").count(), 1, "said once");
     cluster.restart(1).unwrap();
     let mut run = job.start("after", &[]);
-    let last = written + 4_999;
-    run.await_committed(Judge::shared(), (&job.bootstrap, &job.sink), &[], last, PATIENCE).unwrap();
+    goes_on(job, &mut run);
     terminate(run).done();
-    job.is_exact(last + 1);
+    is_without_gaps(job);
 }
 
 /// The node that coordinates a transactional id.
@@ -115,17 +103,26 @@ fn coordinator(bootstrap: &str, id: &str) -> u32 {
 #[test]
 fn a_job_outlives_the_coordinators_of_its_transactions() {
     let cluster = Cluster::builder(Version::V4_4).nodes(3).start().unwrap();
-    let fed = Fed::start("broker-coordinator", &cluster);
-    let mut run = fed.job.start("run", &[]);
-    fed.goes_on(&mut run);
-    let id = format!("{}.main.0.0", fed.job.name);
-    let before = coordinator(&fed.job.bootstrap, &id);
+    let job = Job::on(&cluster.bootstrap(), "broker-coordinator", "");
+    let source = format!("{}-in", job.name);
+    job.create_topic(&source, &[]);
+    job.write(&format!("topics = [\"{source}\"]"));
+    let (feed, judge) = (job.feed(&source), Judge::start().unwrap());
+    let mut run = job.start("run", &[]);
+    // Something that was not written yet when this is called is committed.
+    let goes_on = |run: &mut Run| {
+        run.await_committed(&judge, (&job.bootstrap, &job.sink), &[], feed.begun(), PATIENCE).unwrap();
+    };
+    goes_on(&mut run);
+    let id = format!("{}.main.0.0", job.name);
+    let before = coordinator(&job.bootstrap, &id);
     cluster.kill(before).unwrap();
-    fed.goes_on(&mut run);
-    let after = coordinator(&fed.job.bootstrap, &id);
-    assert_ne!(after, before, "the id has moved");
+    goes_on(&mut run);
+    assert_ne!(coordinator(&job.bootstrap, &id), before, "the id has moved");
     cluster.restart(before).unwrap();
-    fed.goes_on(&mut run);
-    let (job, written, _) = fed.finish(run);
+    goes_on(&mut run);
+    let written = feed.end().unwrap();
+    run.await_committed(&judge, (&job.bootstrap, &job.sink), &[], written - 1, PATIENCE).unwrap();
+    terminate(run).done();
     job.is_exact(written);
 }
