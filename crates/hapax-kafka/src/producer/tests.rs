@@ -122,7 +122,10 @@ fn the_halves_of_a_split_batch_hold_the_gate() {
     assert!(matches!(bench.answer(0, &whole, Verdict::TooLarge), Effect::Split { .. }));
     assert!(bench.state.settle().is_none());
     let first = bench.send(0).unwrap();
-    assert!(bench.send(0).is_none(), "nothing goes behind a producer's first batch before it is acknowledged");
+    assert!(
+        bench.send(0).is_none(),
+        "nothing goes behind a producer's first batch before it is acknowledged"
+    );
     bench.answer(0, &first, Verdict::Appended { base_offset: Some(0) });
     assert!(bench.state.settle().is_none(), "KAFKA-19479: the second half is not acknowledged");
     let second = bench.send(0).unwrap();
