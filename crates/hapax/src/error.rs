@@ -231,8 +231,13 @@ impl JobError {
 
     /// An error of a client call, attempted as said.
     pub(crate) fn kafka(attempted: impl Into<String>, source: ClientError) -> Self {
+        let attempted = attempted.into();
+        if !source.is_retriable() && !source.is_refusal() {
+            let message = format!("{attempted}: {}", with_causes(&source));
+            return Self::Run { code: Code::Disturbed, message };
+        }
         let code = if source.is_retriable() { Code::Unreachable } else { Code::Refused };
-        Self::Kafka { code, attempted: attempted.into(), source: Box::new(source) }
+        Self::Kafka { code, attempted, source: Box::new(source) }
     }
 
     /// An error of the store, attempted as said.
@@ -330,5 +335,35 @@ impl From<SinkError> for JobError {
             }
             SinkError::Configuration { .. } => Self::Configuration { code: Code::UnknownTopic, message },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapax_kafka::{KafkaCode, RequestKind};
+
+    fn answered(code: KafkaCode) -> JobError {
+        let source = ClientError::Broker {
+            request: RequestKind::AddPartitionsToTxn,
+            subject: "orders.main.0.0".into(),
+            code,
+            message: None,
+        };
+        JobError::kafka("writing to a sink", source)
+    }
+
+    /// A woken zombie's lane met 90 and the process ended with exit code 3 before it had asked the chain.
+    #[test]
+    fn a_lost_identity_ends_the_run_and_not_the_process() {
+        let fenced = answered(KafkaCode::PRODUCER_FENCED);
+        assert!(fenced.is_retriable(), "only the chain says whether a newer run has claimed the job");
+        assert!(matches!(fenced, JobError::Run { code: Code::Disturbed, .. }));
+    }
+
+    #[test]
+    fn a_missing_right_is_a_refusal_and_a_moved_coordinator_is_not() {
+        assert!(!answered(KafkaCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED).is_retriable());
+        assert!(answered(KafkaCode::NOT_COORDINATOR).is_retriable());
     }
 }

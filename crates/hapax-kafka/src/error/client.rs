@@ -111,6 +111,19 @@ impl ClientError {
         }
     }
 
+    /// Will the cluster say the same until somebody changes rights, versions or settings? Neither this nor
+    /// [`ClientError::is_retriable`] holds for what depends on this client's state, such as a lost identity: another
+    /// run begins with a new one.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Broker { request, code, .. } => matches!(classify(*request, *code), Class::Refused(_)),
+            Self::Call(call) => matches!(call, CallError::Unsupported { .. }),
+            Self::Deadline { last, .. } => last.is_refusal(),
+            Self::Config(_) | Self::TooOld { .. } | Self::OtherCluster { .. } => true,
+            Self::Unreachable { .. } => false,
+        }
+    }
+
     /// May the broker have executed the request?
     pub fn may_have_had_effect(&self) -> bool {
         match self {

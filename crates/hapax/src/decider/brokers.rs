@@ -97,7 +97,11 @@ impl Brokers {
                 JobError::Configuration { code: Code::TransactionTimeout, message: error.to_string() }
             }
             error => JobError::Kafka {
-                code: if error.is_retriable() { Code::Unreachable } else { Code::Refused },
+                code: if matches!(&error, InitError::Client(client) if client.is_refusal()) {
+                    Code::Refused
+                } else {
+                    Code::Unreachable
+                },
                 attempted: format!("clearing transactional id {id}"),
                 source: Box::new(error),
             },
