@@ -42,6 +42,29 @@ def settle(futures):
     return {name: future.result(timeout=REQUEST_TIMEOUT) for name, future in futures.items()}
 
 
+# What a broker says while it or a leadership is coming back.
+PASSING = {
+    "FENCED_LEADER_EPOCH",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+    "OFFSET_NOT_AVAILABLE",
+    "UNKNOWN_LEADER_EPOCH",
+    "_TRANSPORT",
+}
+
+
+def listed(ask):
+    """The answers of a look-up that changes nothing, asked again while a broker is coming back."""
+    deadline = time.monotonic() + REQUEST_TIMEOUT
+    while True:
+        try:
+            return settle(ask())
+        except KafkaException as error:
+            if error.args[0].name() not in PASSING or time.monotonic() >= deadline:
+                raise
+        time.sleep(0.2)
+
+
 def text(data):
     return None if data is None else data.hex()
 
@@ -289,13 +312,13 @@ def end_transaction(request):
 def ends(client, partitions, level):
     """Log ends: the last stable offsets for a read_committed reader, else the high watermarks."""
     query = {partition: OffsetSpec.latest() for partition in partitions}
-    found = settle(client.list_offsets(query, isolation_level=level, request_timeout=REQUEST_TIMEOUT))
+    found = listed(lambda: client.list_offsets(query, isolation_level=level, request_timeout=REQUEST_TIMEOUT))
     return {partition.partition: result.offset for partition, result in found.items()}
 
 
 def starts(client, partitions):
     query = {partition: OffsetSpec.earliest() for partition in partitions}
-    found = settle(client.list_offsets(query, request_timeout=REQUEST_TIMEOUT))
+    found = listed(lambda: client.list_offsets(query, request_timeout=REQUEST_TIMEOUT))
     return {partition.partition: result.offset for partition, result in found.items()}
 
 
