@@ -378,7 +378,8 @@ class Reading:
                     error = message.error()
                     if error is not None:
                         if error.code() != KafkaError._PARTITION_EOF:
-                            if error.retriable() or error.code() == KafkaError._ALL_BROKERS_DOWN:
+                            passing = error.code() == KafkaError._ALL_BROKERS_DOWN or error.name() in PASSING
+                            if error.retriable() or passing:
                                 continue
                             raise KafkaException(error)
                     elif message.offset() < end:

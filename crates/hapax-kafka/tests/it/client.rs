@@ -48,7 +48,7 @@ fn an_unknown_topic_is_an_entry_with_an_error_and_is_not_made() {
             assert_eq!(error.code(), Some(KafkaCode::UNKNOWN_TOPIC_OR_PARTITION));
             assert!(error.to_string().contains(&name));
         }
-        let deadline = Deadline::after(client.host().now(), Some(std::time::Duration::from_millis(300)));
+        let deadline = Deadline::after(client.host().now(), Some(std::time::Duration::from_secs(5)));
         let offsets = [(name.as_str(), 0)];
         let offsets =
             admin::list_offsets(&client, &offsets, OffsetSpec::Earliest, Isolation::ReadCommitted, deadline);
