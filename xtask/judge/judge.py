@@ -49,19 +49,25 @@ PASSING = {
     "NOT_LEADER_FOR_PARTITION",
     "OFFSET_NOT_AVAILABLE",
     "UNKNOWN_LEADER_EPOCH",
+    "_NOENT",
+    "_TIMED_OUT",
     "_TRANSPORT",
 }
 
 
-def listed(ask):
-    """The answers of a look-up that changes nothing, asked again while a broker is coming back."""
+def listed(client, ask):
+    """The answers of a look-up that changes nothing, asked again, of the leaders of now, while a broker is coming back."""
     deadline = time.monotonic() + REQUEST_TIMEOUT
+    stale = False
     while True:
         try:
+            if stale:
+                client.list_topics(timeout=REQUEST_TIMEOUT)
             return settle(ask())
         except KafkaException as error:
             if error.args[0].name() not in PASSING or time.monotonic() >= deadline:
                 raise
+        stale = True
         time.sleep(0.2)
 
 
@@ -312,13 +318,13 @@ def end_transaction(request):
 def ends(client, partitions, level):
     """Log ends: the last stable offsets for a read_committed reader, else the high watermarks."""
     query = {partition: OffsetSpec.latest() for partition in partitions}
-    found = listed(lambda: client.list_offsets(query, isolation_level=level, request_timeout=REQUEST_TIMEOUT))
+    found = listed(client, lambda: client.list_offsets(query, isolation_level=level, request_timeout=REQUEST_TIMEOUT))
     return {partition.partition: result.offset for partition, result in found.items()}
 
 
 def starts(client, partitions):
     query = {partition: OffsetSpec.earliest() for partition in partitions}
-    found = listed(lambda: client.list_offsets(query, request_timeout=REQUEST_TIMEOUT))
+    found = listed(client, lambda: client.list_offsets(query, request_timeout=REQUEST_TIMEOUT))
     return {partition.partition: result.offset for partition, result in found.items()}
 
 

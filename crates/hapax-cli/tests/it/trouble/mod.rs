@@ -187,10 +187,16 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
+        if entry.path().is_dir() {
             copy(&entry.path(), &target);
         } else {
-            fs::copy(entry.path(), target).unwrap();
+            match fs::copy(entry.path(), target) {
+                // A running job removes what it does not need any more while it is copied.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                copied => {
+                    copied.unwrap();
+                }
+            }
         }
     }
 }
