@@ -329,10 +329,14 @@ def starts(client, partitions):
 
 
 def partitions_of(client, topic):
-    known = client.list_topics(topic, timeout=REQUEST_TIMEOUT).topics[topic]
-    if known.error:
-        raise KafkaException(known.error)
-    return [TopicPartition(topic, number) for number in sorted(known.partitions)]
+    deadline = time.monotonic() + REQUEST_TIMEOUT
+    while True:
+        known = client.list_topics(topic, timeout=REQUEST_TIMEOUT).topics[topic]
+        if not known.error:
+            return [TopicPartition(topic, number) for number in sorted(known.partitions)]
+        if known.error.name() not in PASSING or time.monotonic() >= deadline:
+            raise KafkaException(known.error)
+        time.sleep(0.2)
 
 
 def reader(bootstrap, isolation):

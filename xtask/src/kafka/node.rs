@@ -144,7 +144,7 @@ impl Node {
     pub(super) fn answers(&self, alive: usize, coordinators: bool) -> io::Result<()> {
         let address = format!("127.0.0.1:{}", self.port.number());
         wire::api_versions(&address)?;
-        let brokers: Vec<i32> = wire::brokers(&address)?.iter().map(|broker| broker.id).collect();
+        let brokers: Vec<i32> = wire::view(&address, None)?.brokers.iter().map(|broker| broker.id).collect();
         if brokers.len() < alive || !brokers.contains(&(self.id as i32)) {
             return Err(io::Error::other(format!(
                 "node {} sees the nodes {brokers:?}, not {alive}",

@@ -33,8 +33,11 @@ impl ListedTransaction {
 /// Every transaction that the coordinators of a cluster know, by id. `bootstrap` holds IP addresses with ports,
 /// separated by commas; the first that answers names the brokers, and each of them is asked.
 ///
+/// A coordinator that is losing or gaining a partition of its log lists less than there is without a word, so an
+/// answer counts only if no leadership was moving while it was given.
+///
 /// # Errors
-/// No address answers, or some broker could not list its transactions within 20 seconds.
+/// No address answers, or the brokers could not list their transactions within 20 seconds.
 pub fn transactions(bootstrap: &str) -> io::Result<Vec<ListedTransaction>> {
     let start = Instant::now();
     loop {
@@ -46,17 +49,31 @@ pub fn transactions(bootstrap: &str) -> io::Result<Vec<ListedTransaction>> {
 }
 
 fn list(bootstrap: &str) -> io::Result<Vec<ListedTransaction>> {
+    let before = view(bootstrap)?;
+    // A broker knows of a leadership some milliseconds before its coordinator acts on it.
+    thread::sleep(PAUSE);
+    let mut listed = Vec::new();
+    for broker in &before.brokers {
+        listed.extend(wire::list_transactions(&broker.address)?);
+    }
+    let after = view(bootstrap)?;
+    if before.leaders != after.leaders || before.leaders.iter().any(|(_, leader, _)| *leader < 0) {
+        return Err(io::Error::other(format!("{LOG} has partitions whose leadership is moving: {after:?}")));
+    }
+    listed.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(listed)
+}
+
+/// The coordinators' log: its leaders are the coordinators.
+const LOG: &str = "__transaction_state";
+
+fn view(bootstrap: &str) -> io::Result<wire::View> {
     let mut found = Err(io::Error::new(io::ErrorKind::InvalidInput, "no address was given"));
     for address in bootstrap.split(',') {
-        found = wire::brokers(address.trim());
+        found = wire::view(address.trim(), Some(LOG));
         if found.is_ok() {
             break;
         }
     }
-    let mut listed = Vec::new();
-    for broker in found? {
-        listed.extend(wire::list_transactions(&broker.address)?);
-    }
-    listed.sort_by(|a, b| a.id.cmp(&b.id));
-    Ok(listed)
+    found
 }

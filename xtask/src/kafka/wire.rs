@@ -19,7 +19,7 @@ const API_VERSIONS: i16 = 18;
 const LIST_TRANSACTIONS: i16 = 66;
 
 /// A broker as another one names it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Broker {
     pub(super) id: i32,
     pub(super) address: String,
@@ -38,18 +38,48 @@ pub(super) fn api_versions(address: &str) -> io::Result<()> {
     check("ApiVersions", Reader(&answer).i16()?)
 }
 
-/// The brokers that the one at `address` believes alive.
-pub(super) fn brokers(address: &str) -> io::Result<Vec<Broker>> {
-    let no_topics = 0_i32.to_be_bytes();
-    let answer = ask(address, METADATA, 1, Header::Plain, &no_topics)?;
+/// A cluster as the broker at `address` sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct View {
+    /// The brokers that it believes alive.
+    pub(super) brokers: Vec<Broker>,
+    /// Of the topic that was asked for, if it exists: leader (-1 for none) and leader epoch by partition.
+    pub(super) leaders: Vec<(i32, i32, i32)>,
+}
+
+/// Who is alive, and who leads the partitions of `topic`, if any is named.
+pub(super) fn view(address: &str, topic: Option<&str>) -> io::Result<View> {
+    let mut body = i32::from(topic.is_some()).to_be_bytes().to_vec();
+    if let Some(topic) = topic {
+        body.extend_from_slice(&(topic.len() as i16).to_be_bytes());
+        body.extend_from_slice(topic.as_bytes());
+    }
+    body.push(0); // asking creates no topic
+    let answer = ask(address, METADATA, 7, Header::Plain, &body)?;
     let mut reader = Reader(&answer);
+    reader.i32()?;
     let mut brokers = Vec::new();
     for _ in 0..reader.i32()? {
         let (id, host, port) = (reader.i32()?, reader.string()?, reader.i32()?);
         reader.string()?;
         brokers.push(Broker { id, address: format!("{}:{port}", host.unwrap_or_default()) });
     }
-    Ok(brokers)
+    let (_cluster, _controller) = (reader.string()?, reader.i32()?);
+    let mut leaders = Vec::new();
+    for _ in 0..reader.i32()? {
+        let (_error, _name, _internal) = (reader.i16()?, reader.string()?, reader.take(1)?);
+        for _ in 0..reader.i32()? {
+            let (_error, partition) = (reader.i16()?, reader.i32()?);
+            leaders.push((partition, reader.i32()?, reader.i32()?));
+            for _replicas_in_sync_offline in 0..3 {
+                for _ in 0..reader.i32()? {
+                    reader.i32()?;
+                }
+            }
+        }
+    }
+    leaders.sort_unstable();
+    Ok(View { brokers, leaders })
 }
 
 /// Has the coordinator for `key` looked up, which also creates the coordinator's internal topic.

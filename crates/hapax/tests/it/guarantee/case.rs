@@ -15,11 +15,16 @@ use std::{
 };
 use xtask::{
     judge::{Audit, Expected, Isolation, Judge, Report},
-    kafka,
+    kafka::{self, Version},
 };
 
 /// Every guarantee that has a checkpoint behind it.
 pub(super) const GUARANTEED: [Guarantee; 2] = [Guarantee::AtLeastOnce, Guarantee::ExactlyOnce];
+
+/// Each of them on each version.
+pub(super) fn everywhere() -> impl Iterator<Item = (Version, Guarantee)> {
+    Version::ALL.into_iter().flat_map(|version| GUARANTEED.map(|guarantee| (version, guarantee)))
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Case {
@@ -138,14 +143,16 @@ impl Case {
 
     /// An answered commit is visible a moment later: this waits until no reader has to wait for the job.
     pub(super) fn outcome(&self) -> Outcome {
-        eventually(&format!("no transaction of {} is open", self.name), || {
-            self.open_transactions().is_empty().then_some(())
+        let what = format!("no transaction of {} is open and none of its records waits for one", self.name);
+        let report = eventually(&what, || {
+            let report = audit(&self.bootstrap, &self.name, &self.source);
+            (report.unstable == 0 && self.open_transactions().is_empty()).then_some(report)
         });
         Outcome {
             name: self.name.clone(),
             guarantee: self.guarantee,
             total: self.source.total(),
-            report: audit(&self.bootstrap, &self.name, &self.source),
+            report,
             covered: self.covered(),
         }
     }
