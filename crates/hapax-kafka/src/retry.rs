@@ -18,13 +18,16 @@ pub(crate) struct Retry<'a> {
     began: Instant,
     next_report: Duration,
     failures: u32,
+    /// The newest failure that a broker told of.
+    answered: Option<ClientError>,
 }
 
 impl<'a> Retry<'a> {
     pub(crate) fn new(client: &'a Client, request: RequestKind, subject: &str, deadline: Deadline) -> Self {
         let began = client.host().now();
         let next_report = limits::STILL_WAITING_REPORT;
-        Self { client, request, subject: subject.to_owned(), deadline, began, next_report, failures: 0 }
+        let subject = subject.to_owned();
+        Self { client, request, subject, deadline, began, next_report, failures: 0, answered: None }
     }
 
     pub(crate) fn deadline(&self) -> Deadline {
@@ -52,11 +55,23 @@ impl<'a> Retry<'a> {
             host.sleep(remaining.unwrap_or_default()).await;
             let waited = host.now().saturating_duration_since(self.began);
             let (request, subject) = (self.request, self.subject.clone());
-            return Err(ClientError::Deadline { request, subject, waited, last: Box::new(last) });
+            let last = Box::new(self.telling(last));
+            return Err(ClientError::Deadline { request, subject, waited, last });
         }
         self.report(&last);
+        if last.code().is_some() {
+            self.answered = Some(last);
+        }
         host.sleep(wait).await;
         Ok(())
+    }
+
+    /// A try that the deadline cut short says only that; what a broker answered to one before says why.
+    fn telling(&mut self, last: ClientError) -> ClientError {
+        match last.code() {
+            Some(_) => last,
+            None => self.answered.take().unwrap_or(last),
+        }
     }
 
     /// One step of a try, given up when the operation's time is over. Only for steps without effect: look-ups,
