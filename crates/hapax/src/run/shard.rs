@@ -15,7 +15,7 @@ use crate::{
     job::Plan,
     operator::{Operator, Skipped},
     progress::Counters,
-    sink::{SinkError, SinkWriter, WriterContext},
+    sink::{SinkError, SinkWriter, WriterContext, each},
     source::{Chunk, Reader, SourceContext, SourceError},
 };
 use futures::future::select_all;
@@ -220,9 +220,7 @@ impl Shard {
         Counters::add(&self.around.counters.records_in, batch.len() as u64);
         Counters::add(&self.around.counters.skipped, skipped);
         let batch = self.operate(batch)?;
-        for writer in &mut self.writers {
-            writer.write(&batch).await?;
-        }
+        each(&mut self.writers, &batch, |writer, batch| writer.write(batch)).await?;
         if let Some(lag) = lag {
             self.around.counters.set_lag(&split, lag);
         }
@@ -252,8 +250,8 @@ impl Shard {
         assert_eq!(epoch, self.epoch, "a barrier ends the epoch that the shard writes");
         self.around.crash.reach(Point::K0BeforeFlush, epoch);
         let mut handles = Vec::new();
-        for (index, writer) in self.writers.iter_mut().enumerate() {
-            let prepared = writer.prepare(epoch).await?;
+        let prepared = each(&mut self.writers, &epoch, |writer, epoch| writer.prepare(*epoch)).await?;
+        for (index, (writer, prepared)) in self.writers.iter_mut().zip(prepared).enumerate() {
             Counters::add(&self.around.counters.records_out, prepared.records);
             Counters::add(&self.around.counters.skipped, writer.take_skipped());
             self.around.counters.set_dropped(self.run, self.shard, index, writer.dropped());

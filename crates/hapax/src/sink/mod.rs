@@ -4,10 +4,12 @@
 //! record of the epoch is acknowledged, and what another process needs to commit it is known. All exactly-once
 //! sinks of a job on one cluster are one [`Sink`], because a lane is one transaction per epoch and cluster.
 
+mod each;
 mod kafka;
 mod lines;
 mod oversize;
 
+pub(crate) use each::each;
 pub use kafka::{KafkaSinks, Partitioning, Route};
 pub use lines::{LinesSink, LinesTarget};
 
