@@ -1,7 +1,7 @@
 //! One cut for source and sinks: what lies between gate and manifest, and two guarantees behind one manifest.
 
 use super::{
-    case::{Case, GUARANTEED, audit, covered_by, unique},
+    case::{Case, audit, covered_by, everywhere, unique},
     eventually,
     running::{OnReach, Running, die},
     scripted::Scripted,
@@ -25,8 +25,8 @@ fn written(manifest: &Manifest) -> u64 {
 }
 
 /// Hands records over while the epoch's manifest is on its way.
-fn handed_over_at(point: Point, guarantee: Guarantee) -> Case {
-    let bootstrap = &shared(Version::V4_4).bootstrap;
+fn handed_over_at(point: Point, version: Version, guarantee: Guarantee) -> Case {
+    let bootstrap = &shared(version).bootstrap;
     let name = format!("gate-{point}-{guarantee:?}").to_lowercase();
     let case = Case::new(&name, bootstrap, guarantee, Scripted::new(1, ALL));
     case.source.allow(BEFORE);
@@ -56,8 +56,8 @@ fn handed_over_at(point: Point, guarantee: Guarantee) -> Case {
 #[test]
 fn a_record_handed_over_between_gate_and_manifest_belongs_to_the_next_epoch() {
     for point in [Point::K1Prepared, Point::K1bUnstored] {
-        for guarantee in GUARANTEED {
-            handed_over_at(point, guarantee).assert_complete();
+        for (version, guarantee) in everywhere() {
+            handed_over_at(point, version, guarantee).assert_complete();
         }
     }
 }

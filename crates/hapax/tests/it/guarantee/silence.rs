@@ -1,7 +1,8 @@
 //! A broker that goes silent for good while records wait for its acknowledgement (FLINK-33545), with nobody writing
 //! meanwhile (FLINK-35749).
 //!
-//! One broker of its own plays the scene once for many jobs; each test asserts one promise of what was seen.
+//! A broker of its own of each version plays the scene once for many jobs; each test asserts one promise of what was
+//! seen.
 //!
 //! ```text
 //! 1..96 in the log -> silence -> 97..100 handed over, barrier -> what jobs do -> some are killed -> the broker is back
@@ -15,11 +16,11 @@ use super::{
 };
 use hapax::{Guarantee, ProducerSettings, Progress, Summary, crash::Point};
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 use xtask::kafka::{Cluster, Version};
@@ -92,11 +93,18 @@ impl Scene {
     }
 }
 
-/// The scene, played once. A failure in it fails every test here, once.
-fn scene() -> &'static Scene {
-    static SCENE: OnceLock<Option<Scene>> = OnceLock::new();
-    let played = SCENE.get_or_init(|| catch_unwind(AssertUnwindSafe(play)).ok());
-    played.as_ref().expect("the scene could be played; its own panic is printed above")
+/// The scene on each version, played once. A failure in it fails every test here, once.
+fn scenes() -> &'static [Scene] {
+    static SCENES: OnceLock<Option<Vec<Scene>>> = OnceLock::new();
+    let played = SCENES.get_or_init(|| {
+        let playing = Version::ALL.map(|version| thread::spawn(move || play(version)));
+        playing.into_iter().map(|scene| scene.join().ok()).collect()
+    });
+    played.as_ref().expect("the scenes could be played; their own panic is printed above")
+}
+
+fn actors(waiting: Waiting) -> impl Iterator<Item = &'static Actor> {
+    scenes().iter().flat_map(move |scene| scene.of(waiting))
 }
 
 fn producer(waiting: Waiting) -> ProducerSettings {
@@ -142,8 +150,8 @@ fn at_the_barrier(actor: &Actor, cluster: &Arc<Cluster>, silent: &Arc<AtomicBool
     })
 }
 
-fn play() -> Scene {
-    let cluster = Arc::new(Cluster::builder(Version::V4_4).start().unwrap());
+fn play(version: Version) -> Scene {
+    let cluster = Arc::new(Cluster::builder(version).start().unwrap());
     let bootstrap = cluster.bootstrap();
     let silent = Arc::new(AtomicBool::new(false));
     let every = [Waiting::Unanswered, Waiting::Batched, Waiting::Idle, Waiting::ForEver];
@@ -225,7 +233,7 @@ fn age(line: &str) -> f64 {
 #[test]
 fn a_checkpoint_over_unacknowledged_records_does_not_complete_when_the_broker_goes_silent() {
     for waiting in [Waiting::Unanswered, Waiting::Batched] {
-        for actor in scene().of(waiting) {
+        for actor in actors(waiting) {
             assert!(actor.seen.barriers_before_end > 0, "{}: the barrier came", actor.case.name);
             assert!(actor.seen.covered <= READ_BEFORE, "{}: {}", actor.case.name, actor.seen.covered);
         }
@@ -235,7 +243,7 @@ fn a_checkpoint_over_unacknowledged_records_does_not_complete_when_the_broker_go
 #[test]
 fn silence_ends_the_run_in_time_and_the_error_names_partition_count_and_age() {
     for waiting in [Waiting::Unanswered, Waiting::Batched, Waiting::Idle] {
-        for actor in scene().of(waiting) {
+        for actor in actors(waiting) {
             let (line, after) = actor.seen.first_end.as_ref().unwrap();
             let limit = actor.case.producer.delivery_timeout.unwrap();
             let wanted = format!("writing 4 records to {}-0 in epoch", actor.case.name);
@@ -249,7 +257,7 @@ fn silence_ends_the_run_in_time_and_the_error_names_partition_count_and_age() {
 
 #[test]
 fn after_the_silence_every_record_is_there() {
-    for actor in &scene().actors {
+    for actor in scenes().iter().flat_map(|scene| &scene.actors) {
         let (summary, outcome) = actor.end();
         outcome.assert_complete();
         match actor.waiting {
@@ -264,7 +272,7 @@ fn after_the_silence_every_record_is_there() {
 
 #[test]
 fn without_a_delivery_timeout_a_run_waits_for_the_broker_and_says_so() {
-    for actor in scene().of(Waiting::ForEver) {
+    for actor in actors(Waiting::ForEver) {
         let name = &actor.case.name;
         assert!(actor.barriers.load(Ordering::SeqCst) > 0, "{name}: the barrier came");
         assert!(actor.seen.covered <= READ_BEFORE, "{name}: {}", actor.seen.covered);
@@ -278,7 +286,7 @@ fn without_a_delivery_timeout_a_run_waits_for_the_broker_and_says_so() {
 /// FLINK-35749: the error was put where only the next write or flush would have looked.
 #[test]
 fn an_error_that_arrives_while_nothing_is_written_ends_the_run() {
-    for actor in scene().of(Waiting::Idle) {
+    for actor in actors(Waiting::Idle) {
         let (line, _) = actor.seen.first_end.as_ref().unwrap();
         assert_eq!(actor.seen.barriers_before_end, 0, "no flush found the error: {line}");
         assert_eq!(actor.seen.covered, 0, "{}", actor.case.name);
@@ -287,6 +295,12 @@ fn an_error_that_arrives_while_nothing_is_written_ends_the_run() {
 
 #[test]
 fn without_a_guarantee_what_a_silent_broker_does_not_take_is_counted_and_the_job_goes_on() {
-    let progress = &scene().none.progress;
-    assert_eq!((progress.dropped, progress.records_out, progress.runs), (4, READ_BEFORE, 1), "{progress:?}");
+    for scene in scenes() {
+        let progress = &scene.none.progress;
+        assert_eq!(
+            (progress.dropped, progress.records_out, progress.runs),
+            (4, READ_BEFORE, 1),
+            "{progress:?}"
+        );
+    }
 }

@@ -2,7 +2,7 @@
 //! returned when the batch was gone and its halves were not sent).
 
 use super::{
-    case::{Case, GUARANTEED, count},
+    case::{Case, count, everywhere},
     running::{OnReach, Running},
     scripted::Scripted,
 };
@@ -22,8 +22,8 @@ const SMALL_TOPIC: &[(&str, &str)] = &[("max.message.bytes", "10000")];
 /// One batch of 80 kB waits at the barrier, for a topic that takes 10 kB.
 #[test]
 fn a_barrier_waits_for_all_parts_of_a_split_batch() {
-    let bootstrap = &shared(Version::V4_4).bootstrap;
-    for guarantee in GUARANTEED {
+    for (version, guarantee) in everywhere() {
+        let bootstrap = &shared(version).bootstrap;
         let mut source = Scripted::new(1, RECORDS);
         source.padding = |_| 2_000;
         source.allow(RECORDS);
@@ -53,8 +53,8 @@ fn a_barrier_waits_for_all_parts_of_a_split_batch() {
 /// yet: appended before its time, it would keep the rest out for good.
 #[test]
 fn a_part_that_fits_waits_for_one_in_front_that_does_not() {
-    let bootstrap = &shared(Version::V4_4).bootstrap;
-    for guarantee in GUARANTEED {
+    for (version, guarantee) in everywhere() {
+        let bootstrap = &shared(version).bootstrap;
         let mut source = Scripted::new(1, RECORDS);
         source.padding = |n| if n < 4 { 4_000 } else { 10 };
         source.allow(RECORDS);
