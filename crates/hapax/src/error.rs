@@ -130,6 +130,8 @@ pub enum Code {
     Disturbed,
     /// The job was stopped before its last commit was known.
     StopUnfinished,
+    /// The machine does not give what a run needs, such as threads.
+    Machine,
     /// A newer run has claimed the job.
     Superseded,
     /// An audit found something.
@@ -155,6 +157,7 @@ impl Code {
             Self::EpochGivenUp => "E0305",
             Self::Disturbed => "E0306",
             Self::StopUnfinished => "E0307",
+            Self::Machine => "E0308",
             Self::StoreLost => "E0401",
             Self::StoreStale => "E0402",
             Self::StoreForeign => "E0403",
@@ -183,7 +186,9 @@ impl JobError {
         match self {
             Self::Bug { .. } => 1,
             Self::Configuration { .. } => 2,
-            Self::Store { .. } | Self::Run { code: Code::Store, .. } => 6,
+            Self::Store { .. }
+            | Self::Run { code: Code::Store, .. }
+            | Self::NeedsPerson { code: Code::StoreDamaged, .. } => 6,
             Self::Kafka { .. } | Self::Run { .. } => 3,
             Self::NeedsPerson { .. } => 4,
             Self::Superseded { .. } => 5,
@@ -253,21 +258,11 @@ impl JobError {
 
     /// The error with its causes, each once.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            let next = error.to_string();
-            if !text.ends_with(&next) {
-                text.push_str(": ");
-                text.push_str(&next);
-            }
-            cause = error.source();
-        }
-        text
+        with_causes(self)
     }
 }
 
-/// Text of an error with its causes.
+/// Text of an error with its causes, each once.
 pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -12,7 +12,7 @@ use crate::{
     sink::{Guarantee, KafkaSinks, Route, Sink},
     source::Source,
 };
-use hapax_commit::{Name, Strategy};
+use hapax_commit::{Name, Strategy, limits::KEEP_CHECKPOINTS};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 /// A pipeline with a stable name.
@@ -37,7 +37,7 @@ pub struct Settings {
     pub incidents: Option<PathBuf>,
     /// Time between barriers.
     pub interval: Duration,
-    /// Checkpoints kept.
+    /// Checkpoints kept, at least [`KEEP_CHECKPOINTS`].
     pub keep: usize,
     /// Number of shards; by default the smaller of source partitions and 16. Fixed by the job record.
     pub shards: Option<u32>,
@@ -63,7 +63,7 @@ impl Default for Settings {
             store: None,
             incidents: None,
             interval: Duration::from_secs(1),
-            keep: 3,
+            keep: KEEP_CHECKPOINTS,
             shards: None,
             workers: None,
             transaction_timeout: None,
@@ -393,6 +393,12 @@ impl Plan {
             return Err(contradiction(format!(
                 "job {}: shards = 0 would read nothing; take at least 1",
                 self.name
+            )));
+        }
+        if self.settings.keep < KEEP_CHECKPOINTS {
+            return Err(contradiction(format!(
+                "job {}: keep = {} checkpoints are too few to find out an old copy of the store; take at least {KEEP_CHECKPOINTS}",
+                self.name, self.settings.keep
             )));
         }
         transaction_timeout.map_or(Ok(()), |timeout| self.check_timeout(timeout))

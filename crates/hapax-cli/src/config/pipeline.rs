@@ -8,6 +8,7 @@ use super::{
     sink, source,
 };
 use hapax::{Job, Settings, Strategy};
+use hapax_commit::limits::KEEP_CHECKPOINTS;
 use std::path::PathBuf;
 
 /// Strategies that this release carries out, and those that it has a name for.
@@ -143,7 +144,7 @@ fn checkpoint(section: &Section<'_>, settings: &mut Settings) -> Result<(), Conf
     if let Some(interval) = section.span("interval")? {
         settings.interval = interval;
     }
-    if let Some(keep) = section.count("keep", 1)? {
+    if let Some(keep) = section.count("keep", KEEP_CHECKPOINTS as i64)? {
         settings.keep = keep;
     }
     Ok(())

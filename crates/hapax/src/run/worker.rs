@@ -5,7 +5,7 @@ use crate::{
     cluster::Clusters,
     crash::CrashPoints,
     decider::{CheckpointDecider, Decider, RunEnd, ShardLinks, Takeover},
-    error::JobError,
+    error::{Code, JobError},
     job::Plan,
     limits,
     progress::Counters,
@@ -97,10 +97,13 @@ fn start_one(setting: &Setting, number: usize, starts: Vec<ShardStart>) -> Resul
         join_all(starts.into_iter().map(|start| run_shard(around.clone(), start))).await;
     };
     let name = format!("hapax-worker-{number}");
-    setting
-        .host
-        .start_worker(&name, Box::pin(job))
-        .map_err(|error| JobError::Bug { what: format!("starting thread {name}: {error}") })
+    setting.host.start_worker(&name, Box::pin(job)).map_err(|error| JobError::Run {
+        code: Code::Machine,
+        message: format!(
+            "job {}: starting thread {name}: {error}; raise the limit of threads, or lower run.workers",
+            setting.plan.name
+        ),
+    })
 }
 
 impl Workers {
