@@ -29,6 +29,11 @@ impl Incarnation {
     pub fn next(self) -> Self {
         Self(self.0.checked_add(1).expect("a person begins a job anew less than four billion times"))
     }
+
+    /// The life before this one.
+    pub fn former(self) -> Option<Self> {
+        (self > Self::FIRST).then(|| Self(self.0 - 1))
+    }
 }
 
 impl fmt::Display for Incarnation {

@@ -1,5 +1,6 @@
 //! The clusters of a job, by their name in the pipeline file, and one client for each and each worker.
 
+use crate::error::JobError;
 use hapax_commit::Name;
 use hapax_host::Host;
 use hapax_kafka::{Client, ClientConfig, ClientError};
@@ -53,6 +54,12 @@ impl Clusters {
         let (cluster, cell) = self.clients.get(name).expect("a plan names only clusters that it has");
         let connect = || Client::connect(self.host.clone(), cluster.client.clone());
         cell.get_or_try_init(connect).await.cloned()
+    }
+
+    /// As [`Clusters::client`], with an error that says what was attempted.
+    pub(crate) async fn connected(&self, name: &Name) -> Result<Client, JobError> {
+        let attempted = || format!("connecting to cluster {name} at {}", self.cluster(name).brokers);
+        self.client(name).await.map_err(|error| JobError::kafka(attempted(), error))
     }
 
     /// The names, in order.

@@ -5,6 +5,7 @@
 use crate::{
     cluster::Clusters,
     error::{Code, JobError},
+    job::Plan,
     limits,
 };
 use hapax_commit::{
@@ -17,44 +18,53 @@ use hapax_kafka::{
     fetch::{ControlSeen, FetchError, first_control_batch},
     transaction::{self, Described as Answer, InitError},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// Clients by name. Two names may lead to one cluster.
+/// The clusters of a plan. Those that its transactions live on are connected from the start; another one is asked
+/// only for what an earlier pipeline file has left there.
 #[derive(Clone, Debug)]
 pub(crate) struct Brokers {
     host: Host,
-    clients: BTreeMap<Name, Client>,
+    clusters: Clusters,
+    transactional: Arc<BTreeMap<Name, Client>>,
 }
 
 impl Brokers {
-    /// Connects to every cluster of the plan.
-    pub(crate) async fn connect(host: &Host, clusters: &Clusters) -> Result<Self, JobError> {
-        let mut clients = BTreeMap::new();
-        for name in clusters.names() {
-            let client = clusters.client(name).await.map_err(|error| {
-                JobError::kafka(
-                    format!("connecting to cluster {name} at {}", clusters.cluster(name).brokers),
-                    error,
-                )
-            })?;
-            clients.insert(name.clone(), client);
+    /// Connects to the clusters that a plan's transactions live on. The others may be down: what was decided is
+    /// resolved without them.
+    pub(crate) async fn connect(host: &Host, clusters: &Clusters, plan: &Plan) -> Result<Self, JobError> {
+        let mut transactional = BTreeMap::new();
+        for name in plan.sinks.iter().filter_map(|sink| sink.transactional_cluster()) {
+            transactional.insert(name.clone(), clusters.connected(name).await?);
         }
-        Ok(Self { host: host.clone(), clients })
+        Ok(Self { host: host.clone(), clusters: clusters.clone(), transactional: Arc::new(transactional) })
     }
 
-    /// Kafka's id of a cluster of the plan.
+    /// Kafka's id of a cluster that transactions of the plan live on.
     pub(crate) fn cluster_id(&self, name: &Name) -> &str {
-        self.clients.get(name).expect("every cluster of the plan is connected").cluster_id()
+        self.transactional.get(name).expect("a lane's cluster is connected from the start").cluster_id()
     }
 
-    pub(crate) fn clients(&self) -> impl Iterator<Item = (&str, &Name, &Client)> {
-        self.clients.iter().map(|(name, client)| (client.cluster_id(), name, client))
+    /// The clusters that transactions of the plan live on.
+    pub(crate) fn transactional(&self) -> impl Iterator<Item = (&Name, &Client)> {
+        self.transactional.iter()
     }
 
     /// The client of the cluster that a handle or an id lives on.
-    pub(crate) fn client(&self, cluster_id: &str, what: &str) -> Result<&Client, JobError> {
-        let found = self.clients.values().find(|client| client.cluster_id() == cluster_id);
-        found.ok_or_else(|| JobError::Configuration {
+    ///
+    /// # Errors
+    /// No cluster of the plan has this id, or one that may have it cannot be reached.
+    pub(crate) async fn client(&self, cluster_id: &str, what: &str) -> Result<Client, JobError> {
+        if let Some(found) = self.transactional.values().find(|client| client.cluster_id() == cluster_id) {
+            return Ok(found.clone());
+        }
+        for name in self.clusters.names().filter(|name| !self.transactional.contains_key(*name)) {
+            let client = self.clusters.connected(name).await?;
+            if client.cluster_id() == cluster_id {
+                return Ok(client);
+            }
+        }
+        Err(JobError::Configuration {
             code: Code::JobChanged,
             message: format!(
                 "{what} lives on the cluster with id {cluster_id}, which no [cluster] of the pipeline file reaches; \

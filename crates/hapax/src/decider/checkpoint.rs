@@ -15,11 +15,15 @@ use crate::{
 };
 use hapax_commit::{
     Claim, DeciderKind, Generation, Identity, JobRecord, LaneId, RunNonce, ShardId, Slot, SlotBody,
-    SlotNumber, chain::ChainView, cohort::CohortStart, id::IdAt,
+    SlotNumber, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
 };
 use hapax_host::Host;
 use hapax_store::{Chain, PutOutcome};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::sync::watch;
 
 /// What a run's decider starts from.
@@ -32,15 +36,16 @@ pub(crate) struct CheckpointStart {
     pub(crate) chain: Chain,
     /// The job had a life before this one, or is begun anew by this process.
     pub(crate) begun_anew: bool,
+    /// Ids of the life before, which the first claim of this one takes over.
+    pub(crate) inherited: BTreeMap<String, BTreeSet<TransactionalId>>,
     pub(crate) shards: Vec<ShardId>,
     pub(crate) transaction_timeout: Duration,
     pub(crate) crash: Arc<dyn CrashPoints>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) progress: watch::Sender<crate::progress::Progress>,
-    /// The newest claim of this process, and every run that it has begun: a claim whose answer was lost may stand in
-    /// the chain all the same.
+    /// The newest claim of this process that was answered.
     pub(crate) previous: Option<Generation>,
-    /// Every run of this process so far.
+    /// Every run of this process so far: a claim whose answer was lost may stand in the chain all the same.
     pub(crate) own_runs: Vec<RunNonce>,
 }
 
@@ -53,6 +58,8 @@ pub(crate) struct CheckpointDecider {
     pub(super) generation: Option<Generation>,
     /// Who put the newest claim, when the chain was last read.
     claimed_by: String,
+    /// The newest claim of this process in the chain, also one whose put had no answer.
+    own_claim: Option<Generation>,
     /// Where the cohort goes on, once the job is taken over.
     pub(super) cohort: Option<CohortStart>,
 }
@@ -72,6 +79,7 @@ impl CheckpointDecider {
             view: ChainView::empty(),
             generation: None,
             claimed_by: String::new(),
+            own_claim: None,
             cohort: None,
         }
     }
@@ -129,6 +137,7 @@ impl CheckpointDecider {
             _ => None,
         });
         self.claimed_by = by.unwrap_or_default();
+        self.own_claim = own_claim(&slots, &self.start.own_runs);
         self.view = ChainView::read(&slots).map_err(|fault| JobError::NeedsPerson {
             code: Code::StoreDamaged,
             message: format!(
@@ -142,7 +151,7 @@ impl CheckpointDecider {
 
     /// A claim newer than this process's last one is somebody else's.
     fn check_superseded(&self) -> Result<(), JobError> {
-        match (self.start.previous, self.view.newest_claim()) {
+        match (self.start.previous.max(self.own_claim), self.view.newest_claim()) {
             (Some(mine), Some((newest, other))) if newest > mine && !self.start.own_runs.contains(&other) => {
                 Err(self.superseded(mine, newest))
             }
@@ -198,11 +207,12 @@ impl CheckpointDecider {
     }
 
     fn ids(&self) -> Claim {
-        let mut ids: BTreeMap<String, Vec<_>> = BTreeMap::new();
+        let mut ids = self.start.inherited.clone();
         for lane in self.lanes() {
             let cluster_id = self.start.brokers.cluster_id(&lane.cluster).to_owned();
             ids.entry(cluster_id).or_default().extend(lane.transactional_ids(&self.start.plan.name));
         }
+        let ids = ids.into_iter().map(|(cluster, ids)| (cluster, ids.into_iter().collect())).collect();
         let by = format!("process {}", std::process::id());
         Claim { ids, layout: self.start.record.layout.number, by }
     }
@@ -235,6 +245,11 @@ impl CheckpointDecider {
     }
 }
 
+fn own_claim(slots: &[Slot], own_runs: &[RunNonce]) -> Option<Generation> {
+    let own = |slot: &&Slot| matches!(slot.body, SlotBody::Claim(_)) && own_runs.contains(&slot.run);
+    slots.iter().rev().find(own).map(|slot| slot.generation)
+}
+
 /// Tells the crash points when a manifest passes.
 fn manifest_hook(crash: Arc<dyn CrashPoints>, point: Point) -> hapax_store::Hook {
     Arc::new(move |slot: &Slot| {
@@ -260,5 +275,29 @@ impl Decider for CheckpointDecider {
         stop: StopSignal,
     ) -> BoxFuture<'a, Result<RunEnd, JobError>> {
         Box::pin(coordinate::drive(self, shards, stop))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run whose first claim had no answer must not take a newer run's claim for the first one that it meets.
+    #[test]
+    fn a_claim_without_an_answer_is_known_as_our_own_when_the_chain_shows_it() {
+        let (ours, newer) = (RunNonce(1), RunNonce(2));
+        let slot = |number: u64, run: RunNonce, body: SlotBody| Slot {
+            number: SlotNumber(number),
+            run,
+            generation: Generation(number),
+            written_ms: 0,
+            body,
+        };
+        let claim = || SlotBody::Claim(Claim { ids: BTreeMap::new(), layout: 0, by: String::new() });
+        let void = || SlotBody::Void { epoch: hapax_commit::Epoch(1) };
+        let chain =
+            [slot(1, newer, claim()), slot(2, ours, claim()), slot(3, ours, void()), slot(4, newer, claim())];
+        assert_eq!(own_claim(&chain, &[ours]), Some(Generation(2)));
+        assert_eq!(own_claim(&chain, &[RunNonce(3)]), None);
     }
 }

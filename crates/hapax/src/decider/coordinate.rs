@@ -267,8 +267,9 @@ impl Drive<'_> {
     fn send_end(&mut self, handle: Handle) {
         let brokers = self.decider.start.brokers.clone();
         let crash = self.decider.start.crash.clone();
-        let client = brokers.client(&handle.cluster_id, "a transaction of this run");
-        let client = client.expect("this run wrote the handle on a cluster of its plan").clone();
+        let lane = brokers.transactional().find(|(name, _)| **name == handle.lane.cluster);
+        let (_, client) = lane.expect("this run wrote the handle on a cluster of its plan");
+        let client = client.clone();
         self.ending.push(Box::pin(async move {
             let epoch = handle.epoch;
             let written = || crash.reach(Point::K3EndTxnSent, epoch);

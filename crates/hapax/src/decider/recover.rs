@@ -25,21 +25,21 @@ enum Performed {
     Put(Box<Slot>, PutOutcome),
 }
 
-type Pending = FuturesUnordered<BoxFuture<'static, Result<Performed, JobError>>>;
+type Performing = BoxFuture<'static, Result<Performed, JobError>>;
 
 /// Resolves what earlier runs left, and clears every id.
 pub(super) async fn resolve(decider: &mut CheckpointDecider) -> Result<Done, JobError> {
     let start = &decider.start;
     let mut recovery =
         Recovery::new(&decider.view, decider.run, &start.record.genesis, &start.plan.settings.recovery);
-    let mut pending = Pending::new();
+    let mut pending = FuturesUnordered::<Performing>::new();
     loop {
         while let Some(effect) = recovery.poll_effect() {
             match effect {
                 Effect::Done(done) => return Ok(done),
                 Effect::Fenced => return Err(decider.fenced().await),
                 Effect::Stop(stop) => return Err(incident::commit_phase(&decider.report(), &stop)),
-                effect => pending.push(perform(decider, effect)?),
+                effect => pending.push(perform(decider, effect)),
             }
         }
         let host = decider.start.host.clone();
@@ -85,16 +85,13 @@ fn log_resolution(decider: &CheckpointDecider, body: &SlotBody) {
     }
 }
 
-fn perform(
-    decider: &CheckpointDecider,
-    effect: Effect,
-) -> Result<BoxFuture<'static, Result<Performed, JobError>>, JobError> {
-    Ok(match effect {
-        Effect::Survey { at, attempt } => survey(decider, at, attempt)?,
-        Effect::ClearId { at } => clear(decider, at)?,
-        Effect::Look { handle, markers, attempt } => look(decider, handle, markers, attempt)?,
-        Effect::EndTxn { handle, commit } => end(decider, handle, commit)?,
-        Effect::ReadBack { handle, attempt } => read_back(decider, handle, attempt)?,
+fn perform(decider: &CheckpointDecider, effect: Effect) -> Performing {
+    match effect {
+        Effect::Survey { at, attempt } => survey(decider, at, attempt),
+        Effect::ClearId { at } => clear(decider, at),
+        Effect::Look { handle, markers, attempt } => look(decider, handle, markers, attempt),
+        Effect::EndTxn { handle, commit } => end(decider, handle, commit),
+        Effect::ReadBack { handle, attempt } => read_back(decider, handle, attempt),
         Effect::ProbeSources { positions } => {
             let (plan, cx) = (decider.start.plan.clone(), decider.start.sources.clone());
             Box::pin(async move {
@@ -124,18 +121,16 @@ fn perform(
             })
         }
         Effect::Done(_) | Effect::Fenced | Effect::Stop(_) => unreachable!("the caller ends on these"),
-    })
+    }
 }
-
-type Performing = Result<BoxFuture<'static, Result<Performed, JobError>>, JobError>;
 
 fn survey(decider: &CheckpointDecider, at: IdAt, attempt: u32) -> Performing {
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
-    let client = brokers.client(&at.cluster_id, &format!("transactional id {}", at.id))?.clone();
     let newest = decider.view.newest_handles().find(|handle| handle.at() == at);
     let handle = newest.expect("recovery surveys ids that have a handle").clone();
-    Ok(Box::pin(async move {
+    Box::pin(async move {
         host.sleep(pause(attempt)).await;
+        let client = brokers.client(&at.cluster_id, &id_name(&at)).await?;
         let mut described = brokers.describe(&client, &at.id.to_string()).await;
         let mut beyond = None;
         if may_hide_commits(&handle, &described) {
@@ -150,7 +145,7 @@ fn survey(decider: &CheckpointDecider, at: IdAt, attempt: u32) -> Performing {
             }
         }
         Ok(Performed::Input(Input::Surveyed { at, described, beyond }))
-    }))
+    })
 }
 
 /// A job that has decided nothing has committed nothing: a coordinator that knows of a commit under one of its ids
@@ -162,10 +157,10 @@ pub(super) async fn refuse_commits_of_undecided(decider: &mut CheckpointDecider)
     }
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
     for at in decider.view.ids_to_clear() {
-        let client = brokers.client(&at.cluster_id, &format!("transactional id {}", at.id))?;
+        let client = brokers.client(&at.cluster_id, &id_name(&at)).await?;
         let mut attempt = 0;
         let state = loop {
-            match brokers.describe(client, &at.id.to_string()).await {
+            match brokers.describe(&client, &at.id.to_string()).await {
                 Described::Known { state, .. } => break state,
                 Described::Forgotten => break TransactionState::Empty,
                 Described::Unanswered(_) => attempt += 1,
@@ -211,16 +206,16 @@ fn chain_moved(
 /// Makes sure that the chain still ends with our claim, then ends and fences.
 fn clear(decider: &CheckpointDecider, at: IdAt) -> Performing {
     let brokers = decider.start.brokers.clone();
-    let client = brokers.client(&at.cluster_id, &format!("transactional id {}", at.id))?.clone();
     let timeout = decider.start.transaction_timeout;
     let moved = chain_moved(decider, &format!("clearing {}", at.id));
-    Ok(Box::pin(async move {
+    Box::pin(async move {
         if moved.await? {
             return Ok(Performed::Input(Input::ChainMoved));
         }
+        let client = brokers.client(&at.cluster_id, &id_name(&at)).await?;
         let identity = brokers.clear(&client, &at.id.to_string(), timeout).await?;
         Ok(Performed::Input(Input::Cleared { at, identity }))
-    }))
+    })
 }
 
 /// The wait before the `attempt`th look at something that had no definite answer.
@@ -232,35 +227,39 @@ fn pause(attempt: u32) -> Duration {
 fn look(decider: &CheckpointDecider, handle: Handle, markers: bool, attempt: u32) -> Performing {
     let brokers = decider.start.brokers.clone();
     let (host, at) = (decider.start.host.clone(), handle.at());
-    let client = brokers.client(&handle.cluster_id, &handle_name(&handle))?.clone();
-    Ok(Box::pin(async move {
+    Box::pin(async move {
         host.sleep(pause(attempt)).await;
+        let client = brokers.client(&handle.cluster_id, &handle_name(&handle)).await?;
         let look = brokers.look(&client, &handle, markers).await;
         let look =
             look.map_err(|error| JobError::kafka(format!("looking at {}", handle_name(&handle)), error))?;
         Ok(Performed::Input(Input::Looked { at, look }))
-    }))
+    })
 }
 
 fn end(decider: &CheckpointDecider, handle: Handle, commit: bool) -> Performing {
     let brokers = decider.start.brokers.clone();
-    let client = brokers.client(&handle.cluster_id, &handle_name(&handle))?.clone();
     let deadline = Deadline::after(decider.start.host.now(), Some(limits::RESUME_PATIENCE));
-    Ok(Box::pin(async move {
+    Box::pin(async move {
+        let client = brokers.client(&handle.cluster_id, &handle_name(&handle)).await?;
         let (answer, _) = brokers.end(&client, &handle, commit, deadline, || {}).await;
         Ok(Performed::Input(Input::EndTxnAnswered { at: handle.at(), answer }))
-    }))
+    })
 }
 
 fn read_back(decider: &CheckpointDecider, handle: Handle, attempt: u32) -> Performing {
     let brokers = decider.start.brokers.clone();
     let (host, at) = (decider.start.host.clone(), handle.at());
-    let client = brokers.client(&handle.cluster_id, &handle_name(&handle))?.clone();
-    Ok(Box::pin(async move {
+    Box::pin(async move {
         host.sleep(pause(attempt)).await;
+        let client = brokers.client(&handle.cluster_id, &handle_name(&handle)).await?;
         let partitions = brokers.read_back(&client, &handle).await;
         Ok(Performed::Input(Input::ReadBack { at, partitions }))
-    }))
+    })
+}
+
+fn id_name(at: &IdAt) -> String {
+    format!("transactional id {}", at.id)
 }
 
 fn handle_name(handle: &Handle) -> String {

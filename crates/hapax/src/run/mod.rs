@@ -260,19 +260,16 @@ impl Life {
         };
         let found = start::find(&self.plan, &self.host, &clusters, &store, self.fresh, self.previous).await?;
         self.fresh = false;
-        if !self.durability_known {
-            durability::warn_of_thin_topics(&self.plan, &self.host, &clusters).await?;
-            self.durability_known = true;
-        }
         let shards = All.cohorts(&found.record.layout).remove(0).1;
         let start = CheckpointStart {
             plan: self.plan.clone(),
             host: self.host.clone(),
-            sources: SourceContext { host: self.host.clone(), clusters },
+            sources: SourceContext { host: self.host.clone(), clusters: clusters.clone() },
             brokers: found.brokers,
             record: found.record.clone(),
             chain: found.chain,
             begun_anew: found.begun_anew || self.plan.settings.fresh,
+            inherited: found.inherited,
             shards,
             transaction_timeout: found.transaction_timeout,
             crash: self.options.crash.clone(),
@@ -285,6 +282,11 @@ impl Life {
         self.own_runs.push(decider.run());
         let takeover = decider.take_over().await;
         self.previous = decider.claimed().or(self.previous);
+        let takeover = takeover?;
+        if !takeover.finished {
+            start::check_surroundings(&self.plan, &self.host, &clusters, &store, &found.record).await?;
+            self.look_at_durability(&clusters).await?;
+        }
         let setting = worker::Setting {
             plan: self.plan.clone(),
             host: self.host.clone(),
@@ -294,7 +296,15 @@ impl Life {
             layout: found.record.layout,
             transaction_timeout: found.transaction_timeout,
         };
-        Ok((decider, takeover?, setting))
+        Ok((decider, takeover, setting))
+    }
+
+    async fn look_at_durability(&mut self, clusters: &Clusters) -> Result<(), JobError> {
+        if !self.durability_known {
+            durability::warn_of_thin_topics(&self.plan, &self.host, clusters).await?;
+            self.durability_known = true;
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,7 @@
-//! Before a run: finds the job's record or makes it, and checks that brokers and store are the ones it knows.
+//! Before a run: finds the job's record or makes it, and checks that brokers, store and topics are the ones it knows.
+//!
+//! What takes part in resolving an earlier run's transactions is checked before the claim; the rest behind it, so that
+//! a source that is down or changed keeps nothing that was decided from being committed.
 //!
 //! Refuses to begin a job anew where something is missing: an empty store beside brokers that know the job's ids is
 //! an unmounted volume, not a first start.
@@ -15,16 +18,16 @@ use crate::{
 };
 use hapax_commit::{
     ClusterRecord, DeciderKind, Generation, JobRecord, Name, Positions, RunNonce, Slot, SlotBody, SlotNumber,
-    TopicRecord, TransactionalId, evidence::Described,
+    TopicRecord, TransactionalId, chain::ChainView, evidence::Described,
 };
 use hapax_host::{Deadline, Host};
 use hapax_kafka::{
-    admin,
+    Client, admin,
     transaction::{self, ListFilter},
 };
 use hapax_store::{Chain, Created, Incarnation, Patience, PutOutcome, Store};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -38,11 +41,13 @@ pub(super) struct Found {
     pub(super) chain: Chain,
     /// The job had a life before this one.
     pub(super) begun_anew: bool,
+    /// Ids of the life before, which the first claim of this one takes over, by the Kafka id of their cluster.
+    pub(super) inherited: BTreeMap<String, BTreeSet<TransactionalId>>,
     pub(super) brokers: Brokers,
     pub(super) transaction_timeout: Duration,
 }
 
-/// Connects, and finds or makes the job's record.
+/// Connects to the clusters of the job's transactions, and finds or makes its record.
 pub(super) async fn find(
     plan: &Arc<Plan>,
     host: &Host,
@@ -52,27 +57,47 @@ pub(super) async fn find(
     previous: Option<Generation>,
 ) -> Result<Found, JobError> {
     let begin = Begin { plan, host, clusters, store: store.clone() };
-    let brokers = Brokers::connect(host, clusters).await?;
+    let brokers = Brokers::connect(host, clusters, plan).await?;
     let transaction_timeout = begin.transaction_timeout(&brokers).await?;
     let name = &plan.name;
     let stored =
         begin.store.job(name).await.map_err(|error| begin.store_error("reading the job record", error))?;
     let (incarnation, record) = match stored {
         Some(stored) if !fresh => (stored.incarnation, stored.record),
-        Some(stored) => begin.anew(&brokers, Some(stored.incarnation)).await?,
-        None if fresh => begin.anew(&brokers, None).await?,
+        Some(stored) => begin.anew(Some(stored.incarnation)).await?,
+        None if fresh => begin.anew(None).await?,
         None => {
             // A store that this process has used and that is empty now was unmounted or removed.
             if plan.settings.store.is_some() {
                 begin.refuse_lost_store(&brokers, previous.is_some()).await?;
             }
-            begin.create(&brokers).await?
+            begin.create().await?
         }
     };
-    begin.check_record(&record, &brokers).await?;
+    for (cluster, client) in brokers.transactional() {
+        begin.check_cluster(&record, cluster, client)?;
+    }
+    begin.check_layout(&record)?;
     let chain = begin.store.chain(name, incarnation, 0);
     let begun_anew = incarnation != Incarnation::FIRST;
-    Ok(Found { record, chain, begun_anew, brokers, transaction_timeout })
+    let inherited = begin.inherited(incarnation, &chain, &brokers).await?;
+    Ok(Found { record, chain, begun_anew, inherited, brokers, transaction_timeout })
+}
+
+/// The record against all clusters and topics of today. Asked when what was decided is resolved, and before a record
+/// is read.
+pub(super) async fn check_surroundings(
+    plan: &Arc<Plan>,
+    host: &Host,
+    clusters: &Clusters,
+    store: &Store,
+    record: &JobRecord,
+) -> Result<(), JobError> {
+    let begin = Begin { plan, host, clusters, store: store.clone() };
+    for name in clusters.names() {
+        begin.check_cluster(record, name, &clusters.connected(name).await?)?;
+    }
+    begin.check_topics(record).await
 }
 
 struct Begin<'a> {
@@ -140,10 +165,7 @@ impl Begin<'_> {
     /// The wanted timeout where every sink cluster allows it, else both numbers.
     async fn transaction_timeout(&self, brokers: &Brokers) -> Result<Duration, JobError> {
         let mut timeout = self.plan.settings.transaction_timeout.unwrap_or(limits::TRANSACTION_TIMEOUT);
-        for (_, name, client) in brokers.clients() {
-            if !self.plan.sinks.iter().any(|sink| sink.transactional_cluster() == Some(name)) {
-                continue;
-            }
+        for (name, client) in brokers.transactional() {
             let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
             let maximum = match admin::broker_config(client, "transaction.max.timeout.ms", patience).await {
                 Ok(value) => {
@@ -220,10 +242,7 @@ impl Begin<'_> {
     /// Ids of this job that the brokers know: by listing, and those of shard 0 by name where listing shows nothing.
     async fn known_ids(&self, brokers: &Brokers) -> Result<Vec<TransactionalId>, JobError> {
         let mut known = Vec::new();
-        for (_, name, client) in brokers.clients() {
-            if !self.plan.sinks.iter().any(|sink| sink.transactional_cluster() == Some(name)) {
-                continue;
-            }
+        for (name, client) in brokers.transactional() {
             let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
             let listed =
                 transaction::list_transactions(client, &ListFilter::default(), patience).await.map_err(
@@ -252,24 +271,20 @@ impl Begin<'_> {
         Ok(known)
     }
 
-    async fn create(&self, brokers: &Brokers) -> Result<(Incarnation, JobRecord), JobError> {
+    async fn create(&self) -> Result<(Incarnation, JobRecord), JobError> {
         self.probe().await?;
-        let record = self.record(brokers).await?;
+        let record = self.record().await?;
         let created = self.store.create_job(&record).await;
         Self::created(record, created.map_err(|error| self.store_error("creating the job record", error))?)
     }
 
     /// `--fresh`: fences what may still run on the old chain, then begins the next incarnation.
-    async fn anew(
-        &self,
-        brokers: &Brokers,
-        old: Option<Incarnation>,
-    ) -> Result<(Incarnation, JobRecord), JobError> {
+    async fn anew(&self, old: Option<Incarnation>) -> Result<(Incarnation, JobRecord), JobError> {
         self.probe().await?;
         if let Some(old) = old {
             self.close(old).await?;
         }
-        let record = self.record(brokers).await?;
+        let record = self.record().await?;
         let created = match old {
             Some(old) => self.store.begin_again(&record, old).await,
             None => self.store.create_job(&record).await,
@@ -310,6 +325,41 @@ impl Begin<'_> {
         })
     }
 
+    /// What a chain that has no claim yet takes over: without it, transactions that the life before left open under ids
+    /// of shards or clusters that the job has no more would keep readers waiting for the transaction timeout.
+    async fn inherited(
+        &self,
+        incarnation: Incarnation,
+        chain: &Chain,
+        brokers: &Brokers,
+    ) -> Result<BTreeMap<String, BTreeSet<TransactionalId>>, JobError> {
+        let last = chain.last_number().await;
+        let claimed = last.map_err(|error| self.store_error("finding the chain's end", error))?.is_some();
+        let Some(former) = incarnation.former().filter(|_| !claimed) else { return Ok(BTreeMap::new()) };
+        // A damaged chain is a reason to begin anew, so it is none to stop here.
+        let slots =
+            self.store.chain(&self.plan.name, former, 0).read().await.map_err(|error| error.to_string());
+        let view = slots.and_then(|slots| ChainView::read(&slots).map_err(|fault| fault.to_string()));
+        let mut ids = match view {
+            Ok(view) => view.ids().clone(),
+            Err(why) => {
+                tracing::warn!(job = %self.plan.name, "the chain of the former job cannot be read ({why}): what it left open ends with its transaction timeout");
+                return Ok(BTreeMap::new());
+            }
+        };
+        for cluster_id in ids.keys().cloned().collect::<Vec<_>>() {
+            match brokers.client(&cluster_id, "what the former job left").await {
+                Ok(_) => {}
+                Err(error @ JobError::Configuration { .. }) => {
+                    tracing::warn!(job = %self.plan.name, "what the former job left open ends with its transaction timeout: {error}");
+                    ids.remove(&cluster_id);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ids)
+    }
+
     fn created(record: JobRecord, created: Created) -> Result<(Incarnation, JobRecord), JobError> {
         Ok(match created {
             Created::Mine(incarnation) => (incarnation, record),
@@ -326,7 +376,7 @@ impl Begin<'_> {
     }
 
     /// The record of a new job: concrete positions before the first record is read.
-    async fn record(&self, brokers: &Brokers) -> Result<JobRecord, JobError> {
+    async fn record(&self) -> Result<JobRecord, JobError> {
         let cx = SourceContext { host: self.host.clone(), clusters: self.clusters.clone() };
         let mut genesis = Positions::new();
         for source in &self.plan.sources {
@@ -339,7 +389,7 @@ impl Begin<'_> {
             created_ms: self.host.wall_ms(),
             decider: DeciderKind::Checkpoint,
             assignment: All.kind(),
-            clusters: self.clusters_now(brokers),
+            clusters: self.clusters_now().await?,
             topics: topics.iter().map(|topic| (topic_key(topic), topic.record.clone())).collect(),
             layout: All.layout(&genesis, shards),
             genesis,
@@ -347,12 +397,14 @@ impl Begin<'_> {
         })
     }
 
-    fn clusters_now(&self, brokers: &Brokers) -> BTreeMap<Name, ClusterRecord> {
-        let record = |id: &str, name: &Name| ClusterRecord {
-            cluster_id: id.to_owned(),
-            brokers: self.clusters.cluster(name).brokers.clone(),
-        };
-        brokers.clients().map(|(id, name, _)| (name.clone(), record(id, name))).collect()
+    async fn clusters_now(&self) -> Result<BTreeMap<Name, ClusterRecord>, JobError> {
+        let mut records = BTreeMap::new();
+        for name in self.clusters.names() {
+            let cluster_id = self.clusters.connected(name).await?.cluster_id().to_owned();
+            let brokers = self.clusters.cluster(name).brokers.clone();
+            records.insert(name.clone(), ClusterRecord { cluster_id, brokers });
+        }
+        Ok(records)
     }
 
     /// Every topic that the plan names, as the brokers describe it.
@@ -368,10 +420,7 @@ impl Begin<'_> {
         Ok(topics)
     }
 
-    /// The record against the pipeline and the brokers of today.
-    async fn check_record(&self, record: &JobRecord, brokers: &Brokers) -> Result<(), JobError> {
-        self.check_clusters(record, brokers)?;
-        self.check_layout(record)?;
+    async fn check_topics(&self, record: &JobRecord) -> Result<(), JobError> {
         for topic in self.topics().await? {
             match record.topics.get(&topic_key(&topic)) {
                 Some(known) => self.check_topic(&topic, known)?,
@@ -383,24 +432,20 @@ impl Begin<'_> {
         Ok(())
     }
 
-    fn check_clusters(&self, record: &JobRecord, brokers: &Brokers) -> Result<(), JobError> {
-        for (id, name, _) in brokers.clients() {
-            match record.clusters.get(name) {
-                Some(known) if known.cluster_id != id => {
-                    return Err(self.needs_person(
-                        Code::StoreForeign,
-                        format!(
-                            "cluster {name} has id {id}, and the checkpoint store {} was written with id {}; put the \
-                             right addresses into [cluster.{name}], or use a store of its own",
-                            self.url(),
-                            known.cluster_id
-                        ),
-                    ));
-                }
-                _ => {}
-            }
+    fn check_cluster(&self, record: &JobRecord, name: &Name, client: &Client) -> Result<(), JobError> {
+        let id = client.cluster_id();
+        match record.clusters.get(name) {
+            Some(known) if known.cluster_id != id => Err(self.needs_person(
+                Code::StoreForeign,
+                format!(
+                    "cluster {name} has id {id}, and the checkpoint store {} was written with id {}; put the right \
+                     addresses into [cluster.{name}], or use a store of its own",
+                    self.url(),
+                    known.cluster_id
+                ),
+            )),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn check_layout(&self, record: &JobRecord) -> Result<(), JobError> {
@@ -440,8 +485,8 @@ impl Begin<'_> {
                 Code::TopicChanged,
                 format!(
                     "topic {name} was deleted and made again (id {} and {} partitions then, id {} and {} partitions \
-                     now): positions and prepared records of the old one mean nothing in it; nothing was cleared, \
-                     begin anew with --fresh",
+                     now): positions and prepared records of the old one mean nothing in it; what was decided is \
+                     committed and no record was read, begin anew with --fresh",
                     known.topic_id, known.partitions, topic.record.topic_id, topic.record.partitions
                 ),
             ));
@@ -450,8 +495,8 @@ impl Begin<'_> {
             return Err(self.needs_person(
                 Code::TopicChanged,
                 format!(
-                    "topic {name} has {} partitions and had {} when the job was created; nothing was cleared, begin \
-                     anew with --fresh",
+                    "topic {name} has {} partitions and had {} when the job was created; what was decided is \
+                     committed and no record was read, begin anew with --fresh",
                     topic.record.partitions, known.partitions
                 ),
             ));

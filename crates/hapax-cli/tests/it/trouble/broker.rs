@@ -26,6 +26,31 @@ fn a_broker_that_accepts_and_says_nothing_is_exit_code_3_within_the_start_timeou
     assert!(!job.store.join(&job.name).exists(), "nothing was stored");
 }
 
+#[test]
+fn a_source_cluster_that_is_gone_keeps_nothing_that_was_decided_from_being_committed() {
+    let far = Cluster::builder(Version::V4_4).start().unwrap();
+    let cluster = format!("cluster.far.brokers={}", far.bootstrap());
+    let job = Job::new("broker-source-gone", "");
+    let source = format!("{}-in", job.name);
+    Judge::shared().create_topic(&far.bootstrap(), &source, PARTITIONS, &[]).unwrap();
+    let numbers = Numbers { value: "{\"id\":$id}".to_owned(), ..Numbers::new(PARTITIONS, 400) };
+    Judge::shared().produce_numbers(&far.bootstrap(), &source, &numbers).unwrap();
+    job.write(&format!("cluster = \"far\"\ntopics = [\"{source}\"]\nend = \"latest\""));
+    let killed = job.run("decided", &["--set", &cluster, "--crash-at", "K2"]);
+    assert_eq!(killed.code, None, "{}", killed.text);
+    assert!(
+        job.bounds().iter().any(|bounds| bounds.end > bounds.stable_end),
+        "an epoch waits for its commit"
+    );
+    far.kill(1).unwrap();
+    let refused = job.run("gone", &["--set", &cluster, "--set", "run.start_timeout=4s"]);
+    refused.says(3, "E0301", &["cluster far"]);
+    is_without_gaps(&job);
+    far.restart(1).unwrap();
+    job.run("back", &["--set", &cluster]).done();
+    job.is_exact(400);
+}
+
 /// Waits until more is committed than was written when this is called.
 fn goes_on(job: &Job, run: &mut Run) {
     let written: i64 = job.bounds().iter().map(|bounds| bounds.end).sum();

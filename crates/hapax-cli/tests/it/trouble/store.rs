@@ -74,6 +74,23 @@ fn an_empty_store_of_a_known_job_is_an_unmounted_volume_until_fresh_is_asked_for
 }
 
 #[test]
+fn what_a_former_job_left_open_is_ended_also_on_shards_that_there_are_no_more() {
+    const COUNT: u64 = 1_000;
+    let job = Job::new("store-shards", &generator(COUNT, 500));
+    let never = ["--set", "checkpoint.interval=200s"];
+    let mut former = job.start("former", &never);
+    let open = |_: &mut Run| Ok(job.bounds().iter().all(|bounds| bounds.end > bounds.stable_end));
+    former.until("has written into a transaction of each shard", PATIENCE, open).unwrap();
+    former.process().kill().unwrap();
+    let anew = job.run("anew", &["--fresh", "--set", "run.shards=1"]).done();
+    assert_eq!((&anew["finished"], &anew["records_out"]), (&true.into(), &COUNT.into()));
+    job.is_exact(COUNT);
+    // Nothing is left to inherit, and nothing is inherited twice.
+    job.run("again", &["--set", "run.shards=1"]).done();
+    job.is_exact(COUNT);
+}
+
+#[test]
 fn an_old_copy_of_a_store_is_refused_untouched() {
     const COUNT: u64 = 2_000;
     let job = Job::new("store-copy", &generator(COUNT, 500));
@@ -211,6 +228,14 @@ fn a_damaged_object_is_named_and_nothing_is_used() {
         );
         fs::write(path, whole).unwrap();
     }
+    let claim = fs::read(&slots[0]).unwrap();
+    fs::remove_file(&slots[0]).unwrap();
+    job.run("missing", &[]).says(
+        6,
+        "E0602",
+        &[&job.name, "not with a claim in slot 1", "nothing was changed"],
+    );
+    fs::write(&slots[0], claim).unwrap();
     let foreign = chain.join("notes.txt");
     fs::write(&foreign, "do not delete").unwrap();
     job.run("foreign", &[]).says(6, "E0602", &[&job.name, foreign.to_str().unwrap(), "move it away"]);
