@@ -27,6 +27,8 @@ struct Ended {
     epoch: Epoch,
     answer: EndTxnAnswer,
     next: Option<Identity>,
+    /// Every partition knows of a commit.
+    told: Result<(), JobError>,
 }
 
 /// Drives the shards to the end of the run.
@@ -208,7 +210,7 @@ impl Drive<'_> {
     }
 
     fn lane_ended(&mut self, ended: Ended) -> Input {
-        let Ended { lane, epoch, answer, next } = ended;
+        let Ended { lane, epoch, answer, next, told } = ended;
         if let Some(next) = next {
             self.ended.entry(epoch).or_default().insert(lane.clone(), next);
         }
@@ -219,9 +221,14 @@ impl Drive<'_> {
         } else if self.ending.is_empty() {
             self.decider.start.crash.reach(Point::K4Ended, epoch);
         }
-        let ended = match answer {
-            EndTxnAnswer::Committed => LaneEnd::Committed,
-            other => LaneEnd::NotCommitted(format!("{other:?}")),
+        let ended = match (answer, told) {
+            (EndTxnAnswer::Committed, Ok(())) => LaneEnd::Committed,
+            (EndTxnAnswer::Committed, Err(error)) => {
+                let why = error.chain();
+                self.error.get_or_insert(error);
+                LaneEnd::NotCommitted(why)
+            }
+            (other, _) => LaneEnd::NotCommitted(format!("{other:?}")),
         };
         Input::LaneEnded { lane, epoch, ended }
     }
@@ -267,6 +274,7 @@ impl Drive<'_> {
     fn send_end(&mut self, handle: Handle) {
         let brokers = self.decider.start.brokers.clone();
         let crash = self.decider.start.crash.clone();
+        let job = self.decider.start.plan.name.clone();
         let lane = brokers.transactional().find(|(name, _)| **name == handle.lane.cluster);
         let (_, client) = lane.expect("this run wrote the handle on a cluster of its plan");
         let client = client.clone();
@@ -274,7 +282,11 @@ impl Drive<'_> {
             let epoch = handle.epoch;
             let written = || crash.reach(Point::K3EndTxnSent, epoch);
             let (answer, next) = brokers.end(&client, &handle, true, Deadline::NEVER, written).await;
-            Ended { lane: handle.lane, epoch, answer, next }
+            let told = match answer {
+                EndTxnAnswer::Committed => brokers.complete(&job, &client, &handle).await,
+                _ => Ok(()),
+            };
+            Ended { lane: handle.lane, epoch, answer, next, told }
         }));
     }
 

@@ -285,6 +285,7 @@ impl Life {
         let takeover = takeover?;
         if !takeover.finished {
             start::check_surroundings(&self.plan, &self.host, &clusters, &store, &found.record).await?;
+            decider.end_left_open().await?;
             self.look_at_durability(&clusters).await?;
         }
         let setting = worker::Setting {
