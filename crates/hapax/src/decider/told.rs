@@ -37,7 +37,7 @@ impl Brokers {
 }
 
 /// The identity that stands in the markers of a handle's transaction (KIP-890).
-fn marker_of(handle: &Handle) -> Identity {
+pub(super) fn marker_of(handle: &Handle) -> Identity {
     let ProducerEpoch(epoch) = handle.identity.producer_epoch;
     let marked = match handle.version {
         TransactionVersion::V1 => epoch,
