@@ -13,7 +13,7 @@ use crate::{
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
     Epoch, Handle, Identity, LaneId, ShardId, Slot, SlotBody,
-    cohort::{Cohort, CohortConfig, Effect, End, Failure, Input, LaneEnd},
+    cohort::{Cohort, CohortConfig, Effect, End, Failure, Input, LaneEnd, Share},
     evidence::EndTxnAnswer,
 };
 use hapax_host::{Deadline, Instant};
@@ -178,14 +178,41 @@ impl Drive<'_> {
         match event {
             FromShard::Touched { shard, epoch } => Input::Touched { shard, epoch },
             FromShard::BarrierWanted { shard, epoch } => Input::BarrierWanted { shard, epoch },
-            FromShard::Prepared { shard, epoch, share } => Input::ShardPrepared { shard, epoch, share },
+            FromShard::Prepared { shard, epoch, share } => match self.other_topic(&share) {
+                None => Input::ShardPrepared { shard, epoch, share },
+                Some(error) => self.failed_with(shard, error),
+            },
             FromShard::Drained { shard } => Input::Drained { shard },
-            FromShard::Failed { shard, error } => {
-                let why = format!("shard {shard}: {}", error.chain());
-                self.error.get_or_insert(error);
-                Input::Failed { why }
-            }
+            FromShard::Failed { shard, error } => self.failed_with(shard, error),
         }
+    }
+
+    fn failed_with(&mut self, shard: ShardId, error: JobError) -> Input {
+        let why = format!("shard {shard}: {}", error.chain());
+        self.error.get_or_insert(error);
+        Input::Failed { why }
+    }
+
+    /// Records that went into a topic that was made again since the job was created. The next start stops for a person.
+    fn other_topic(&self, share: &Share) -> Option<JobError> {
+        let record = &self.decider.start.record;
+        let handles = share.handles.iter().map(|prepared| &prepared.handle);
+        let written = handles.flat_map(|handle| {
+            handle
+                .partitions
+                .iter()
+                .map(move |part| (format!("{}/{}", handle.lane.cluster, part.topic), part))
+        });
+        let (name, known) = written
+            .filter_map(|(name, part)| record.topics.get(&name).map(|known| (name, known, part)))
+            .find_map(|(name, known, part)| (known.topic_id != part.topic_id).then_some((name, known)))?;
+        Some(JobError::Run {
+            code: Code::TopicChanged,
+            message: format!(
+                "job {}: topic {name} was deleted and made again while the job wrote to it (its id was {})",
+                record.job, known.topic_id
+            ),
+        })
     }
 
     fn settled(&mut self, slot: &Slot, outcome: PutOutcome) -> Result<Input, JobError> {
