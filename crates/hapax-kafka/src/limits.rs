@@ -53,7 +53,7 @@ pub const MAX_PRODUCE_IN_FLIGHT: usize = 5;
 /// time, so a larger one only delays the answer.
 pub const MAX_PRODUCE_REQUEST: usize = 8 * 1024 * 1024;
 
-/// How often a producer that waits without a delivery timeout says what it waits for.
+/// How often a producer says which records have waited longer than this for their acknowledgement.
 pub const STILL_UNDELIVERED_REPORT: Duration = Duration::from_secs(10);
 
 /// How long a topic that was there may be unknown to brokers before it counts as deleted: metadata reaches a restarted
