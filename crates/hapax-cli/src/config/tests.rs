@@ -76,7 +76,7 @@ recovery = ["resume", "rewind"]
 [checkpoint]
 store = "file:///tmp/x"
 interval = "200ms"
-keep = 5
+keep = 8
 incidents = "/tmp/incidents"
 [run]
 start_timeout = "10s"
@@ -213,7 +213,7 @@ fn types_are_checked_with_their_place() {
         wrong("[checkpoint]", "keep = \"3\""),
         "[checkpoint]: keep must be a whole number, not a text"
     );
-    assert_eq!(wrong("[checkpoint]", "keep = 2"), "[checkpoint]: keep = 2 is out of range: the least is 3");
+    assert_eq!(wrong("[checkpoint]", "keep = 5"), "[checkpoint]: keep = 5 is out of range: the least is 6");
     assert_eq!(
         wrong("[[sink]]", "batch = 16384"),
         "[[sink]] 1: batch = 16384 needs a unit: write \"16384B\" or \"16384KiB\""
