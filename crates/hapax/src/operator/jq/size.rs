@@ -1,8 +1,8 @@
 //! How large a jq program may be, found by its tokens: parser, compiler and engine recurse over it, and a stack that
 //! overflows ends the process without a word.
 //!
-//! What nests adds up (brackets, `if`, `def`), and so does what is chained within one of them (`a | b | c`). What stands
-//! side by side does not: entries of an object, arguments, branches, definitions. Weights are such that a program of one
+//! What nests adds up (brackets, `if`, `def`), and so does what is chained within one of them (`a | b | c`, `.a.b.c`,
+//! `elif`). What stands side by side does not: entries of an object, arguments, definitions. Weights are such that a program of one
 //! kind of token alone that is at the limit compiles on a main thread's stack of 8 MiB and runs on a worker's of 2 MiB,
 //! unoptimised.
 
@@ -15,6 +15,9 @@ const WEIGHT: usize = 400;
 const BRACKET: usize = 2;
 const STEP: usize = 2;
 const JOINT: usize = 1;
+
+/// Operators of one or two of these characters are one joint.
+const OPERATORS: &str = "+*/%=<>!";
 
 /// What closes a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,16 +67,29 @@ fn after(token: char, rest: &str, levels: &mut Vec<Level>) -> usize {
         '#' => return rest.find('\n').unwrap_or(rest.len()),
         '(' | '[' => open(levels, Kind::Bracket, BRACKET),
         '{' => open(levels, Kind::Braces, BRACKET),
-        ')' | ']' | '}' => return 1 + closed(&rest[1..], levels),
+        ')' | '}' => return 1 + closed(&rest[1..], levels),
+        ']' => {
+            let passed = closed(&rest[1..], levels);
+            // It may have been an index, and indices are chained.
+            top(levels).chained += JOINT;
+            return 1 + passed;
+        }
         ';' if top(levels).kind == Kind::Definition => drop(close(levels, &[Kind::Definition])),
         ';' => top(levels).chained = 0,
         ',' if top(levels).kind == Kind::Braces => top(levels).chained = 0,
         '|' | '-' => top(levels).chained += STEP,
-        ',' | '+' | '*' | '/' | '%' | '=' | '<' | '>' | '!' => top(levels).chained += JOINT,
+        ',' => top(levels).chained += JOINT,
+        c if OPERATORS.contains(c) => {
+            top(levels).chained += JOINT;
+            return rest.find(|c| !OPERATORS.contains(c)).unwrap_or(rest.len());
+        }
         c if c.is_ascii_alphanumeric() || "_$@.".contains(c) => {
             let end = rest[1..]
                 .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
                 .map_or(rest.len(), |at| at + 1);
+            if c == '.' {
+                top(levels).chained += JOINT;
+            }
             word(&rest[..end], levels);
             return end;
         }
@@ -93,7 +109,11 @@ fn closed(rest: &str, levels: &mut Vec<Level>) -> usize {
 fn word(word: &str, levels: &mut Vec<Level>) {
     match word {
         "if" => open(levels, Kind::If, STEP),
-        "then" | "elif" | "else" => top(levels).chained = 0,
+        "then" | "else" => top(levels).chained = 0,
+        "elif" => {
+            top(levels).chained = 0;
+            top(levels).opened += STEP;
+        }
         "end" => drop(close(levels, &[Kind::If])),
         "def" => open(levels, Kind::Definition, STEP),
         "try" | "reduce" | "foreach" | "label" | "as" => top(levels).chained += STEP,
@@ -165,17 +185,20 @@ mod tests {
             ("(", "1", ")", 200),
             ("[", "1", "]", 200),
             ("{a:", "1", "}", 200),
-            ("reduce . as $x (0;", "1", ")", 66),
-            (".|", ".", "", 200),
+            ("reduce 1 as $x (0;", "1", ")", 66),
+            (".|", ".", "", 133),
             ("-", "1", "", 200),
-            ("try ", ".", "", 200),
-            ("if . then ", ".", " end", 200),
-            ("def f: ", ".", "; .", 200),
-            (". as $x | ", ".", "", 100),
+            ("try ", "1", "", 200),
+            ("if 1 then ", "1", " end", 200),
+            ("elif 1 then 1 ", "", "", 199),
+            ("def f: ", "1", "; 1", 200),
+            (". as $x | ", "1", "", 80),
+            (".a", "", "", 400),
+            ("[0]", "", "", 398),
             ("1,", "1", "", 400),
             ("1+", "1", "", 400),
             ("1 and ", "1", "", 400),
-            (".a=", "1", "", 400),
+            (".a=", "1", "", 200),
         ]
     }
 
@@ -190,7 +213,14 @@ mod tests {
         let origin =
             Origin { split: SplitId("s/t/0".into()), topic: "t".into(), partition: 0, partitions: None };
         for (open, inner, close, most) in kinds() {
-            let program = |count: usize| format!("{}{inner}{}", open.repeat(count), close.repeat(count));
+            let program = |count: usize| {
+                let (begin, end) = match open {
+                    "elif 1 then 1 " => ("if 1 then 1 ", "end"),
+                    "[0]" => (".", ""),
+                    _ => ("", ""),
+                };
+                format!("{begin}{}{inner}{}{end}", open.repeat(count), close.repeat(count))
+            };
             let largest = compiled_on_a_main_thread_s_stack(program(most));
             // A test has a stack of 2 MiB, as a worker has. What comes of it does not matter.
             let _ = largest.values(&origin, record());
@@ -207,7 +237,7 @@ mod tests {
         assert_eq!(check(&format!("{{{}}}", entries.join(", "))), Ok(()));
         assert_eq!(check(&"def f: . | . | .; ".repeat(3_000)), Ok(()));
         assert_eq!(
-            check(&format!("if . then . {} else . end", "elif . | . then . | . ".repeat(2_000))),
+            check(&format!("if . then . {} else . end", "elif . | . then . | . ".repeat(150))),
             Ok(())
         );
     }
