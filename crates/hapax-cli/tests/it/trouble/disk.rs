@@ -70,7 +70,7 @@ fn unprivileged() -> bool {
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs mount name spaces")]
 fn a_full_disk_is_waited_for_and_the_output_is_exact() {
-    const COUNT: u64 = 1_500;
+    const COUNT: u64 = 6_000;
     let source = generator(COUNT, 500);
     let disk = Disk::new(Job::new("disk-full", &source), &source);
     let mut run = disk.start("run", false, &[]);

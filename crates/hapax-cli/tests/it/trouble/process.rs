@@ -5,7 +5,7 @@ use xtask::judge::Isolation;
 
 #[test]
 fn a_second_run_of_a_job_takes_over_and_the_older_one_ends_with_code_5() {
-    const COUNT: u64 = 2_000;
+    const COUNT: u64 = 6_000;
     let job = Job::new("two-runs", &generator(COUNT, 500));
     let mut older = job.start("older", &[]);
     job.await_committed(&mut older, 200);
@@ -17,7 +17,7 @@ fn a_second_run_of_a_job_takes_over_and_the_older_one_ends_with_code_5() {
 
 #[test]
 fn of_runs_that_are_started_at_once_one_goes_on() {
-    const COUNT: u64 = 1_000;
+    const COUNT: u64 = 4_500;
     let job = Job::new("at-once", &generator(COUNT, 500));
     let runs = ["a", "b", "c"].map(|name| job.start(name, &[]));
     let ended = runs.map(Ended::of);
