@@ -1,4 +1,5 @@
-//! A disk without room: a small file system of memory, in a mount name space that goes with the run.
+//! A disk without room: a small file system of memory, in a mount name space that goes with the run where the machine
+//! has one for us.
 
 use super::*;
 use crate::harness::binary;
@@ -12,8 +13,28 @@ use std::{
 /// The checkpoint store of a job on a disk of its own.
 struct Disk {
     job: Job,
-    /// Where the disk is mounted, for the run only.
+    /// Where the disk is mounted.
     mount: PathBuf,
+    /// What puts a run into a mount name space of its own; nothing where none is to be had.
+    space: &'static [&'static str],
+}
+
+/// Name spaces from the best to the last: without the rights of root a user name space of one's own may mount; root in
+/// a changed root may do neither, and mounts without one.
+const SPACES: [&[&str]; 2] = [&["unshare", "--mount"], &["unshare", "--mount", "--map-root-user"]];
+
+fn space() -> &'static [&'static str] {
+    let works = |space: &&[&str]| {
+        let tried = Command::new(space[0]).args(&space[1..]).arg("true").output();
+        tried.expect("unshare (util-linux) mounts the small disk of this test").status.success()
+    };
+    SPACES.into_iter().find(works).unwrap_or(&[])
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.unmount();
+    }
 }
 
 /// Room for some hundred slots.
@@ -25,18 +46,27 @@ impl Disk {
         fs::create_dir(&mount).unwrap();
         job.store = mount.join("store");
         job.write(source);
-        Self { job, mount }
+        Self { job, mount, space: space() }
     }
 
     /// Starts a run whose disk is full where `full` says so.
     fn start(&self, name: &str, full: bool, arguments: &[&str]) -> Run {
         let fill = if full { "cat /dev/zero > \"$0/ballast\" 2> /dev/null;" } else { "" };
         let script = format!("mount -t tmpfs -o size={SIZE} tmpfs \"$0\" || exit 99; {fill} exec \"$@\"");
-        let mut command = Command::new("unshare");
-        command.arg("--mount").args(unprivileged().then_some("--map-root-user"));
+        self.unmount();
+        let (program, space) = self.space.split_first().unwrap_or((&"env", &[]));
+        let mut command = Command::new(program);
+        command.args(space);
         command.args(["sh", "-c", &script]).arg(&self.mount).arg(binary());
         command.args(["run", "--json"]).arg(&self.job.file).args(arguments);
         Run::of(command, &self.job.folder.join(format!("{name}.log"))).unwrap()
+    }
+
+    /// Takes the disk of the run before away, if it did not go with it.
+    fn unmount(&self) {
+        if self.space.is_empty() {
+            let _ = Command::new("umount").arg("--lazy").arg(&self.mount).output();
+        }
     }
 
     /// A file on the disk as the run sees it.
@@ -59,12 +89,6 @@ impl Disk {
     fn free(&self, run: &mut Run) {
         fs::remove_file(self.path(run, "ballast")).unwrap();
     }
-}
-
-/// Without the rights of root a user name space of one's own may mount.
-fn unprivileged() -> bool {
-    let tried = Command::new("unshare").args(["--mount", "true"]).output();
-    !tried.expect("unshare (util-linux) mounts the small disk of this test").status.success()
 }
 
 #[test]
