@@ -1,0 +1,380 @@
+//! A partition's log: batches as the bytes that readers get, and what is derived from them — offsets, the last stable
+//! offset, the index of aborted transactions, leader epochs, producers.
+//!
+//! ```text
+//! start ............ last stable offset ............ end = high watermark
+//!                    |<- an open transaction begins
+//! ```
+//!
+//! One replica is the whole cluster, so that the high watermark is the end. What was not synced may be lost by
+//! [`Log::crash`]; everything derived is then what the surviving batches say.
+//!
+//! Sources: `UnifiedLog`, `LocalLog`, `TransactionIndex`, `LeaderEpochFileCache`.
+
+use super::{Code, Millis, producers::Producers};
+use crate::batch::{self, HEADER, Header, Records};
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+
+/// `index.interval.bytes`: a sparse index decides how far behind a fetch aborted transactions are listed.
+const INDEX_INTERVAL: u64 = 4_096;
+
+/// A batch in the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) base: i64,
+    pub(crate) last: i64,
+    pub(crate) max_timestamp: Millis,
+    pub(crate) leader_epoch: i32,
+    /// Bytes before it since the log was created: a measure of distance.
+    position: u64,
+    /// Whether Kafka's sparse index would have an entry for it.
+    indexed: bool,
+    pub(crate) bytes: Bytes,
+}
+
+/// An aborted transaction, as readers of committed records are told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Aborted {
+    pub(crate) producer_id: i64,
+    pub(crate) first: i64,
+    /// The offset of its marker.
+    pub(crate) last: i64,
+    /// The last stable offset when the marker was written.
+    stable: i64,
+}
+
+/// What a reader gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) records: Bytes,
+    /// Offsets before this are what aborted transactions are looked up for.
+    pub(crate) upper: i64,
+}
+
+/// Something that a coordinator reloads: a record with its place, or the end of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// A record; with its producer if it is part of a transaction.
+    Record { offset: i64, producer: Option<(i64, i16)>, key: Option<Bytes>, value: Option<Bytes> },
+    /// A transaction's end.
+    Marker { producer_id: i64, commit: bool },
+}
+
+/// What a crash cannot take.
+#[derive(Clone, Debug)]
+struct Synced {
+    end: i64,
+    producers: Producers,
+}
+
+/// The log of a partition.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    batches: VecDeque<Stored>,
+    start: i64,
+    end: i64,
+    written: u64,
+    since_index: u64,
+    pub(crate) producers: Producers,
+    aborted: Vec<Aborted>,
+    /// Leader epochs with the offset that each began at.
+    epochs: Vec<(i32, i64)>,
+    /// `None` while every append is synced at once.
+    synced: Option<Synced>,
+}
+
+impl Log {
+    /// The first offset that a reader may ask for.
+    pub(crate) fn start(&self) -> i64 {
+        self.start
+    }
+
+    /// The offset that the next record gets.
+    pub(crate) fn end(&self) -> i64 {
+        self.end
+    }
+
+    /// Everything before it is decided: what a reader of committed records may see.
+    pub(crate) fn last_stable(&self) -> i64 {
+        self.producers.first_open().map_or(self.end, |first| first.max(self.start))
+    }
+
+    /// Appends a batch that carries its offset and leader epoch already.
+    pub(crate) fn push(&mut self, bytes: Bytes, header: &Header) {
+        assert!(header.base_offset >= self.end, "a batch goes to the end");
+        let indexed = self.since_index > INDEX_INTERVAL;
+        self.since_index = if indexed { 0 } else { self.since_index } + bytes.len() as u64;
+        if self.epochs.last().is_none_or(|(epoch, _)| *epoch < header.leader_epoch) {
+            self.begin_epoch(header.leader_epoch);
+        }
+        self.end = header.last_offset() + 1;
+        let position = self.written;
+        self.written += bytes.len() as u64;
+        self.batches.push_back(Stored {
+            base: header.base_offset,
+            last: header.last_offset(),
+            max_timestamp: header.max_timestamp,
+            leader_epoch: header.leader_epoch,
+            position,
+            indexed,
+            bytes,
+        });
+    }
+
+    /// A leader begins: its epoch starts at the end, and one in which nothing was written is forgotten.
+    pub(crate) fn begin_epoch(&mut self, epoch: i32) {
+        self.epochs.retain(|(_, from)| *from < self.end);
+        self.epochs.push((epoch, self.end));
+    }
+
+    /// Appends a batch of records and remembers its producer.
+    pub(crate) fn push_records(&mut self, bytes: Bytes, header: &Header) {
+        self.push(bytes, header);
+        if header.has_producer() {
+            self.producers.append(header);
+        }
+    }
+
+    /// Appends a control batch and ends the transaction that it is about.
+    pub(crate) fn push_marker(&mut self, bytes: Bytes, header: &Header) {
+        self.push(bytes.clone(), header);
+        self.apply_marker(&bytes, header);
+    }
+
+    fn apply_marker(&mut self, bytes: &[u8], header: &Header) {
+        let Some((commit, coordinator_epoch)) = batch::marker_of(bytes, header) else { return };
+        let (id, epoch) = (header.producer_id, header.producer_epoch);
+        let ended = self.producers.end(id, epoch, coordinator_epoch, header.max_timestamp);
+        if let Some(ended) = ended.filter(|_| !commit) {
+            let last = header.base_offset;
+            let stable = self.producers.first_open().unwrap_or(last + 1);
+            self.aborted.push(Aborted { producer_id: id, first: ended.first_offset, last, stable });
+        }
+    }
+
+    /// The stored batches, from the first that has `from` or a later offset.
+    pub(crate) fn batches(&self, from: i64) -> impl Iterator<Item = &Stored> {
+        self.batches.range(self.index_of(from)..)
+    }
+
+    fn index_of(&self, offset: i64) -> usize {
+        self.batches.partition_point(|stored| stored.last < offset)
+    }
+
+    /// Bytes of the batches from the one with `from` up to, not with, the one that has `to`.
+    pub(crate) fn bytes_between(&self, from: i64, to: i64) -> u64 {
+        let position =
+            |offset| self.batches.get(self.index_of(offset)).map_or(self.written, |stored| stored.position);
+        position(to).saturating_sub(position(from))
+    }
+
+    /// Reads at most `max` bytes from the batch with `from` on and before `to`; the first batch whole even if it is
+    /// larger, where `whole_first` says so. The last batch may be cut, as Kafka cuts it (`LogSegment.read`).
+    pub(crate) fn read(&self, from: i64, to: i64, max: usize, whole_first: bool) -> Slice {
+        let at = self.index_of(from);
+        let Some(first) = self.batches.get(at).filter(|stored| stored.base < to) else {
+            return Slice { records: Bytes::new(), upper: self.end };
+        };
+        if first.bytes.len() > max && !whole_first {
+            return Slice { records: Bytes::new(), upper: self.upper(at) };
+        }
+        let max = max.max(first.bytes.len());
+        let available = self.bytes_between(from, to) as usize;
+        if first.bytes.len() == max.min(available) {
+            return Slice { records: first.bytes.clone(), upper: self.upper(at + 1) };
+        }
+        let mut records = BytesMut::with_capacity(max.min(available));
+        let mut next = at;
+        for stored in self.batches.range(at..) {
+            let room = max.min(available) - records.len();
+            if room == 0 {
+                break;
+            }
+            records.extend_from_slice(&stored.bytes[..stored.bytes.len().min(room)]);
+            next += 1;
+        }
+        Slice { records: records.freeze(), upper: self.upper(next) }
+    }
+
+    /// The offset that `LogSegment.fetchUpperBoundOffset` finds for a fetch that ends before the batch at `next`: the
+    /// next one that the sparse index knows, or the end of the log.
+    fn upper(&self, next: usize) -> i64 {
+        let mut behind = self.batches.range(next.min(self.batches.len())..);
+        behind.find(|stored| stored.indexed).map_or(self.end, |stored| stored.last)
+    }
+
+    /// Aborted transactions for a reader of `from..upper` (`TransactionIndex.collectAbortedTxns`).
+    pub(crate) fn aborted(&self, from: i64, upper: i64) -> Vec<Aborted> {
+        let mut found = Vec::new();
+        let at = self.aborted.partition_point(|aborted| aborted.last < from);
+        for aborted in &self.aborted[at..] {
+            if aborted.first < upper {
+                found.push(*aborted);
+            }
+            if aborted.stable >= upper {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Moves the start; batches wholly before it go.
+    pub(crate) fn advance_start(&mut self, to: i64) {
+        if to <= self.start {
+            return;
+        }
+        self.start = to.min(self.end);
+        while self.batches.front().is_some_and(|stored| stored.last < self.start) {
+            self.batches.pop_front();
+        }
+        self.aborted.retain(|aborted| aborted.last >= self.start);
+        let before = self.epochs.partition_point(|(_, from)| *from <= self.start);
+        self.epochs.drain(..before.saturating_sub(1));
+        if let Some(first) = self.epochs.first_mut() {
+            first.1 = first.1.max(self.start);
+        }
+    }
+
+    /// The last epoch that is not after the wanted one, and where it ended (`LeaderEpochFileCache.endOffsetFor`);
+    /// (-1, -1) where the log cannot know.
+    pub(crate) fn epoch_end(&self, wanted: i32) -> (i32, i64) {
+        let above = self.epochs.partition_point(|(epoch, _)| *epoch <= wanted);
+        match (above.checked_sub(1).and_then(|at| self.epochs.get(at)), self.epochs.get(above)) {
+            _ if wanted < 0 => (-1, -1),
+            (Some((epoch, _)), None) if *epoch == wanted => (wanted, self.end),
+            (_, None) => (-1, -1),
+            (None, Some((_, from))) => (wanted, *from),
+            (Some((epoch, _)), Some((_, from))) => (*epoch, *from),
+        }
+    }
+
+    /// The leader epoch that wrote an offset.
+    pub(crate) fn epoch_at(&self, offset: i64) -> Option<i32> {
+        let above = self.epochs.partition_point(|(_, from)| *from <= offset);
+        above.checked_sub(1).and_then(|at| self.epochs.get(at)).map(|(epoch, _)| *epoch)
+    }
+
+    /// The latest timestamp, at its first batch.
+    pub(crate) fn latest(&self) -> Option<&Stored> {
+        self.batches
+            .iter()
+            .reduce(|best, stored| if stored.max_timestamp > best.max_timestamp { stored } else { best })
+    }
+
+    /// From now on a crash may take appends (`false`), or cannot.
+    pub(crate) fn sync_always(&mut self, always: bool) {
+        self.synced = None;
+        if !always {
+            self.sync();
+        }
+    }
+
+    /// What is here now survives a crash.
+    pub(crate) fn sync_now(&mut self) {
+        if self.synced.is_some() {
+            self.sync();
+        }
+    }
+
+    fn sync(&mut self) {
+        self.synced = Some(Synced { end: self.end, producers: self.producers.clone() });
+    }
+
+    /// Loses a tail of what was not synced: `choose(n)` says how many of the `n` batches at risk survive.
+    pub(crate) fn crash(&mut self, choose: impl FnOnce(usize) -> usize) {
+        let Some(synced) = self.synced.take() else { return };
+        let sure = self.index_of(synced.end);
+        let survive = sure + choose(self.batches.len() - sure).min(self.batches.len() - sure);
+        self.batches.truncate(survive);
+        let tail: Vec<Stored> = self.batches.drain(sure..).collect();
+        self.end = tail.first().map_or(synced.end.max(self.start), |stored| stored.base);
+        self.producers = synced.producers;
+        self.written = self.batches.back().map_or(0, |stored| stored.position + stored.bytes.len() as u64);
+        self.aborted.retain(|aborted| aborted.last < self.end);
+        self.epochs.retain(|(_, from)| *from < self.end);
+        tail.into_iter().for_each(|stored| self.replay(stored));
+        self.sync();
+    }
+
+    fn replay(&mut self, stored: Stored) {
+        let Ok(header) = Header::read(&stored.bytes) else { return };
+        if header.is_control() {
+            self.push_marker(stored.bytes, &header);
+        } else {
+            self.push_records(stored.bytes, &header);
+        }
+    }
+
+    /// Records that are not control records and not compressed: what a coordinator writes and reloads.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (i64, Option<Bytes>, Option<Bytes>)> {
+        self.entries().filter_map(|entry| match entry {
+            Entry::Record { offset, key, value, .. } => Some((offset, key, value)),
+            Entry::Marker { .. } => None,
+        })
+    }
+
+    /// [`Log::records`], with the ends of transactions in their places.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.batches.iter().flat_map(entries_of)
+    }
+
+    /// Replaces the batches by what the log cleaner leaves of each; one of which nothing is left goes.
+    pub(crate) fn rewrite(&mut self, clean: impl Fn(&Stored, &Header) -> Cleaned) {
+        let old = std::mem::take(&mut self.batches);
+        let mut position = old.front().map_or(self.written, |stored| stored.position);
+        for mut stored in old {
+            let Ok(header) = Header::read(&stored.bytes) else { continue };
+            match clean(&stored, &header) {
+                Cleaned::Same => {}
+                Cleaned::Gone => continue,
+                Cleaned::Rest { bytes, max_timestamp } => {
+                    (stored.bytes, stored.max_timestamp) = (bytes, max_timestamp);
+                }
+            }
+            stored.position = position;
+            position += stored.bytes.len() as u64;
+            self.batches.push_back(stored);
+        }
+        self.written = position;
+    }
+}
+
+/// What the log cleaner leaves of a batch.
+#[derive(Clone, Debug)]
+pub(crate) enum Cleaned {
+    /// All of it.
+    Same,
+    /// Nothing.
+    Gone,
+    /// Some records.
+    Rest { bytes: Bytes, max_timestamp: Millis },
+}
+
+fn entries_of(stored: &Stored) -> Vec<Entry> {
+    let Ok(header) = Header::read(&stored.bytes) else { return Vec::new() };
+    if header.is_control() {
+        let marker = batch::marker_of(&stored.bytes, &header);
+        let entry = |(commit, _)| Entry::Marker { producer_id: header.producer_id, commit };
+        return marker.map(entry).into_iter().collect();
+    }
+    if header.codec() != 0 {
+        return Vec::new();
+    }
+    let owned = |part: Option<&[u8]>| part.map(|part| stored.bytes.slice_ref(part));
+    let producer = header.is_transactional().then_some((header.producer_id, header.producer_epoch));
+    Records::new(&stored.bytes[HEADER..], header.count)
+        .map_while(Result::ok)
+        .map(|record| Entry::Record {
+            offset: header.base_offset + i64::from(record.offset_delta),
+            producer,
+            key: owned(record.key),
+            value: owned(record.value),
+        })
+        .collect()
+}
+
+/// Where a fetch or a look-up may not go.
+pub(crate) fn in_range(log: &Log, offset: i64) -> Result<(), Code> {
+    if (log.start()..=log.end()).contains(&offset) { Ok(()) } else { Err(Code::OFFSET_OUT_OF_RANGE) }
+}
