@@ -300,12 +300,13 @@ impl Writer {
 
 /// The batch with only some of its records, at their offsets (`MemoryRecords.filterTo`): the header keeps the range of
 /// offsets and sequences that the batch once had. The records are written uncompressed.
-pub(crate) fn kept(batch: &[u8], header: &Header, records: &[&[u8]], max_timestamp: i64) -> Bytes {
-    let mut copy = BytesMut::from(&batch[..HEADER]);
-    records.iter().for_each(|record| copy.put_slice(record));
+pub(crate) fn kept(batch: &[u8], header: &Header, count: i32, records: &[u8], max_timestamp: i64) -> Bytes {
+    let mut copy = BytesMut::with_capacity(HEADER + records.len());
+    copy.put_slice(&batch[..HEADER]);
+    copy.put_slice(records);
     write(&mut copy, ATTRIBUTES_AT, &(header.attributes & !CODEC).to_be_bytes());
     write(&mut copy, MAX_TIMESTAMP_AT, &max_timestamp.to_be_bytes());
-    write(&mut copy, 57, &(records.len() as i32).to_be_bytes());
+    write(&mut copy, 57, &count.to_be_bytes());
     finish(copy)
 }
 

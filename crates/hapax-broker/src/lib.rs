@@ -11,7 +11,20 @@
 //! itself out. Its batch reader is a second one for the same reason.
 
 mod batch;
+mod codec;
+mod control;
+pub mod fault;
+mod journal;
+pub mod proxy;
+pub mod server;
 pub mod state;
+#[cfg(feature = "store")]
+pub mod store;
 pub mod wire;
 
-pub use state::{Machine, Settings};
+pub use fault::{Afterwards, Faults, Rule, RuleGuard, Verdict};
+pub use journal::JournalError;
+pub use kafka_protocol::messages::ApiKey;
+pub use proxy::{Proxy, ProxyOptions};
+pub use server::{Broker, ServerOptions};
+pub use state::{Machine, NodeId, Settings, Step};

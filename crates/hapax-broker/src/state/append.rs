@@ -1,6 +1,6 @@
 //! What the broker appends by itself: records of coordinators, and the markers that end transactions.
 
-use super::{Code, Machine, TopicPartition, producers::Origin};
+use super::{Code, Machine, TopicPartition, catalog, producers::Origin};
 use crate::batch::{Header, Writer};
 use bytes::Bytes;
 
@@ -64,6 +64,9 @@ impl Machine {
         let header = Header::read(&batch).map_err(|_| Code::UNKNOWN_SERVER_ERROR)?;
         place.log.push_marker(batch, &header);
         self.touch(topic, partition);
+        if topic == catalog::CONSUMER_OFFSETS {
+            self.groups_marker(partition, producer_id, commit);
+        }
         Ok(())
     }
 

@@ -98,6 +98,11 @@ impl Catalog {
         self.topics.get(name)
     }
 
+    /// A topic, to change it.
+    pub(crate) fn topic_mut(&mut self, name: &str) -> Option<&mut Topic> {
+        self.topics.get_mut(name)
+    }
+
     /// The name of a topic id.
     pub(crate) fn name(&self, id: Uuid) -> Option<&str> {
         self.names.get(&id).map(String::as_str)

@@ -283,6 +283,7 @@ impl Log {
 
     /// Loses a tail of what was not synced: `choose(n)` says how many of the `n` batches at risk survive.
     pub(crate) fn crash(&mut self, choose: impl FnOnce(usize) -> usize) {
+        self.producers.ask_nothing();
         let Some(synced) = self.synced.take() else { return };
         let sure = self.index_of(synced.end);
         let survive = sure + choose(self.batches.len() - sure).min(self.batches.len() - sure);
@@ -290,6 +291,7 @@ impl Log {
         let tail: Vec<Stored> = self.batches.drain(sure..).collect();
         self.end = tail.first().map_or(synced.end.max(self.start), |stored| stored.base);
         self.producers = synced.producers;
+        self.producers.ask_nothing();
         self.written = self.batches.back().map_or(0, |stored| stored.position + stored.bytes.len() as u64);
         self.aborted.retain(|aborted| aborted.last < self.end);
         self.epochs.retain(|(_, from)| *from < self.end);
@@ -377,4 +379,112 @@ fn entries_of(stored: &Stored) -> Vec<Entry> {
 /// Where a fetch or a look-up may not go.
 pub(crate) fn in_range(log: &Log, offset: i64) -> Result<(), Code> {
     if (log.start()..=log.end()).contains(&offset) { Ok(()) } else { Err(Code::OFFSET_OUT_OF_RANGE) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Writer;
+
+    fn append(log: &mut Log, leader_epoch: i32, producer: Option<(i64, i16)>, count: usize) {
+        let records: Vec<_> = (0..count).map(|_| (Bytes::from_static(b"k"), None)).collect();
+        let bytes = Writer { base_offset: log.end(), leader_epoch, timestamp: 1, producer }.records(&records);
+        let header = Header::read(&bytes).unwrap();
+        log.push_records(bytes, &header);
+    }
+
+    fn end(log: &mut Log, producer_id: i64, commit: bool) {
+        let producer = Some((producer_id, 0));
+        let bytes =
+            Writer { base_offset: log.end(), leader_epoch: 0, timestamp: 1, producer }.marker(commit, 0);
+        let header = Header::read(&bytes).unwrap();
+        log.push_marker(bytes, &header);
+    }
+
+    #[test]
+    fn the_last_stable_offset_is_where_the_oldest_open_transaction_began() {
+        let mut log = Log::default();
+        append(&mut log, 0, None, 2);
+        append(&mut log, 0, Some((1, 0)), 1);
+        append(&mut log, 0, Some((2, 0)), 1);
+        assert_eq!((log.last_stable(), log.end()), (2, 4));
+        end(&mut log, 1, true);
+        assert_eq!(log.last_stable(), 3);
+        end(&mut log, 2, false);
+        assert_eq!(log.last_stable(), 6);
+        let aborted = log.aborted(0, 6);
+        assert_eq!(aborted.len(), 1);
+        assert_eq!((aborted[0].producer_id, aborted[0].first, aborted[0].last), (2, 3, 5));
+    }
+
+    #[test]
+    fn a_crash_takes_only_what_was_not_synced_and_what_is_derived_follows() {
+        let mut log = Log::default();
+        log.sync_always(false);
+        append(&mut log, 0, Some((1, 0)), 1);
+        log.sync_now();
+        end(&mut log, 1, false);
+        append(&mut log, 0, None, 1);
+        let mut kept = log.clone();
+
+        log.crash(|at_risk| {
+            assert_eq!(at_risk, 2);
+            0
+        });
+        assert_eq!(
+            (log.end(), log.last_stable(), log.aborted(0, 9).len()),
+            (1, 0, 0),
+            "the transaction is open again"
+        );
+
+        kept.crash(|_| 1);
+        assert_eq!((kept.end(), kept.last_stable(), kept.aborted(0, 9).len()), (2, 2, 1));
+        append(&mut kept, 0, None, 1);
+        assert_eq!(kept.end(), 3);
+    }
+
+    #[test]
+    fn what_is_synced_at_once_survives_every_crash() {
+        let mut log = Log::default();
+        append(&mut log, 0, None, 3);
+        log.crash(|_| 0);
+        assert_eq!(log.end(), 3);
+    }
+
+    #[test]
+    fn a_leader_epoch_ends_where_the_next_one_began() {
+        let mut log = Log::default();
+        log.begin_epoch(0);
+        assert_eq!(log.epoch_end(0), (0, 0));
+        append(&mut log, 0, None, 2);
+        log.begin_epoch(2);
+        append(&mut log, 2, None, 1);
+        log.begin_epoch(3);
+        assert_eq!([0, 1, 2, 3].map(|epoch| log.epoch_end(epoch)), [(0, 2), (0, 2), (2, 3), (3, 3)]);
+        assert_eq!([-1, 4].map(|epoch| log.epoch_end(epoch)), [(-1, -1), (-1, -1)]);
+        assert_eq!((log.epoch_at(1), log.epoch_at(2)), (Some(0), Some(2)));
+    }
+
+    #[test]
+    fn a_start_that_moves_takes_whole_batches_and_never_moves_back() {
+        let mut log = Log::default();
+        (0..3).for_each(|_| append(&mut log, 0, None, 2));
+        log.advance_start(3);
+        log.advance_start(1);
+        assert_eq!((log.start(), log.batches(0).count()), (3, 2), "the batch that holds the start stays");
+        log.advance_start(99);
+        assert_eq!((log.start(), log.batches(0).count()), (6, 0));
+    }
+
+    #[test]
+    fn coordinators_reload_records_with_their_producers_and_the_ends_of_transactions() {
+        let mut log = Log::default();
+        append(&mut log, 0, Some((9, 0)), 1);
+        end(&mut log, 9, true);
+        let key = Some(Bytes::from_static(b"k"));
+        let record = Entry::Record { offset: 0, producer: Some((9, 0)), key: key.clone(), value: None };
+        let entries: Vec<_> = log.entries().collect();
+        assert_eq!(entries, [record, Entry::Marker { producer_id: 9, commit: true }]);
+        assert_eq!(log.records().collect::<Vec<_>>(), [(0, key, None)]);
+    }
 }

@@ -10,19 +10,35 @@
 //! is a whole backup. Timers fire at their own time and not at that of the step that finds them due, so ticks need not
 //! be journaled.
 
+mod admin;
 mod append;
 mod catalog;
+mod clean;
+mod cluster;
 mod code;
 mod config;
+mod describe;
+mod fetch;
+mod field;
+mod group;
+mod list_offsets;
 mod log;
+#[cfg(test)]
+mod probe;
+mod produce;
 mod producers;
 mod step;
 mod timer;
+mod transaction;
+mod validate;
 
 pub use code::Code;
 
+pub(crate) use catalog::CONSUMER_OFFSETS;
 pub use step::Step;
 pub use timer::Timer;
+pub use transaction::AppendFault;
+pub(crate) use transaction::{Admission, Admit};
 
 use crate::wire::{Request, Response};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +62,12 @@ pub(crate) struct TopicPartition {
     pub(crate) partition: i32,
 }
 
+impl TopicPartition {
+    pub(crate) fn new(topic: impl Into<String>, partition: i32) -> Self {
+        Self { topic: topic.into(), partition }
+    }
+}
+
 /// What a request says beside its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -61,6 +83,7 @@ pub struct Call {
 
 /// What happens to the broker.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "handed in once and taken apart: a box would be one more allocation")]
 pub enum Input {
     /// A client asks.
     Request(Call, Request),
@@ -185,6 +208,12 @@ pub struct Machine {
     pub(crate) catalog: catalog::Catalog,
     /// Partitions that changed since readers were looked at.
     touched: BTreeSet<TopicPartition>,
+    /// Fetches that wait for more.
+    readers: fetch::Readers,
+    /// Produce requests that wait for the coordinator of their transaction.
+    productions: BTreeMap<Ticket, produce::Production>,
+    pub(crate) transactions: transaction::Coordinator,
+    pub(crate) groups: group::Groups,
     /// Where clients reach each node. Not state: told by whoever listens, and not part of a replay.
     pub(crate) addresses: BTreeMap<NodeId, (String, u16)>,
 }
@@ -197,12 +226,16 @@ impl Machine {
         Self {
             catalog,
             touched: BTreeSet::new(),
+            readers: fetch::Readers::default(),
+            productions: BTreeMap::new(),
             settings,
             now,
             random,
             timers: timer::Timers::default(),
             parked: BTreeMap::new(),
             replies: Vec::new(),
+            transactions: transaction::Coordinator::default(),
+            groups: group::Groups::default(),
             addresses: BTreeMap::new(),
         }
     }
@@ -212,9 +245,11 @@ impl Machine {
         self.advance(now.max(self.now));
         match input {
             Input::Request(call, request) => self.request(call, request),
-            Input::Gone(tickets) => tickets.iter().for_each(|ticket| drop(self.parked.remove(ticket))),
-            Input::Step(_) | Input::Tick => {}
+            Input::Gone(tickets) => tickets.into_iter().for_each(|ticket| self.forget(ticket)),
+            Input::Step(step) => self.act(step),
+            Input::Tick => {}
         }
+        self.wake_readers();
         std::mem::take(&mut self.replies)
     }
 
@@ -247,6 +282,7 @@ impl Machine {
         while let Some((at, timer)) = self.timers.due(now) {
             self.now = at.max(self.now);
             self.fire(timer);
+            self.wake_readers();
         }
         self.now = now;
     }
@@ -273,12 +309,68 @@ impl Machine {
         }
     }
 
-    fn answer(&mut self, _call: &Call, _request: Request) -> Answer {
-        Answer::HangUp
+    fn forget(&mut self, ticket: Ticket) {
+        self.parked.remove(&ticket);
+        self.productions.remove(&ticket);
+        self.fetch_gone(ticket);
+    }
+
+    fn answer(&mut self, call: &Call, request: Request) -> Answer {
+        match request {
+            Request::Produce(request) => self.produce(call, request),
+            Request::Fetch(request) => self.fetch(call, request),
+            Request::ListOffsets(request) => self.list_offsets(call, request),
+            Request::OffsetForLeaderEpoch(request) => self.offset_for_leader_epoch(call, request),
+            Request::Metadata(request) => self.metadata(call, request),
+            Request::ApiVersions(request) => self.api_versions(call, request),
+            Request::DescribeCluster(request) => self.describe_cluster(call, request),
+            Request::CreateTopics(request) => self.create_topics(call, request),
+            Request::CreatePartitions(request) => self.create_partitions(call, request),
+            Request::DeleteTopics(request) => self.delete_topics(call, request),
+            Request::DeleteRecords(request) => self.delete_records(call, request),
+            Request::DescribeConfigs(request) => self.describe_configs(call, request),
+            Request::DescribeProducers(request) => self.describe_producers(call, request),
+            Request::InitProducerId(request) => self.init_producer_id(call, request),
+            Request::AddPartitionsToTxn(request) => self.add_partitions_to_txn(call, request),
+            Request::AddOffsetsToTxn(request) => self.add_offsets_to_txn(call, request),
+            Request::EndTxn(request) => self.end_txn(call, request),
+            Request::WriteTxnMarkers(request) => self.write_txn_markers(call, request),
+            Request::DescribeTransactions(request) => self.describe_transactions(call, request),
+            Request::ListTransactions(request) => self.list_transactions(call, request),
+            Request::FindCoordinator(request) => self.find_coordinator(call, request),
+            Request::OffsetCommit(request) => self.offset_commit(call, request),
+            Request::TxnOffsetCommit(request) => self.txn_offset_commit(call, request),
+            Request::OffsetFetch(request) => self.offset_fetch(call, request),
+            Request::OffsetDelete(request) => self.offset_delete(call, request),
+            Request::JoinGroup(request) => self.join_group(call, request),
+            Request::SyncGroup(request) => self.sync_group(call, request),
+            Request::Heartbeat(request) => self.heartbeat(call, request),
+            Request::LeaveGroup(request) => self.leave_group(call, request),
+            Request::DescribeGroups(request) => self.describe_groups(call, request),
+            Request::ListGroups(request) => self.list_groups(call, request),
+            Request::DeleteGroups(request) => self.delete_groups(call, request),
+        }
     }
 
     fn fire(&mut self, timer: Timer) {
-        match timer {}
+        match timer {
+            Timer::Produce(ticket) => self.produce_again(ticket),
+            Timer::Fetch(ticket) => self.fetch_over(ticket),
+            Timer::WriteMarkers { transactional_id, coordinator_epoch } => {
+                self.markers_due(&transactional_id, coordinator_epoch);
+            }
+            Timer::AbortTimedOut => self.abort_timed_out(),
+            Timer::ExpireTransactionalIds => self.expire_transactional_ids(false),
+            Timer::LoadTransactions { partition, epoch } => self.load_transactions(partition, epoch),
+            Timer::LoadGroups { partition, epoch } => self.load_groups(partition, epoch),
+            Timer::LookAtMember { group, member } => self.look_at_member(&group, &member),
+            Timer::EndJoin { group, wait } => self.end_join(&group, wait),
+            Timer::EndFirstJoin { group, wait, delay, remaining } => {
+                self.end_first_join(&group, wait, delay, remaining);
+            }
+            Timer::EndSync { group, generation } => self.end_sync(&group, generation),
+            Timer::ExpireOffsets => self.expire_offsets(false),
+        }
     }
 }
 

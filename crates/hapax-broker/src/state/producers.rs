@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How many batches a repetition is recognised in (`ProducerStateEntry.NUM_BATCHES_TO_RETAIN`).
 const WINDOW: usize = 5;
+/// `producer.id.expiration.check.interval.ms`; a shorter expiry is checked as often as it lasts.
+const LONGEST_CHECK_INTERVAL: Millis = 600_000;
 const NO_EPOCH: i16 = -1;
 const NO_SEQUENCE: i32 = -1;
 
@@ -61,6 +63,7 @@ struct Pending {
     lowest_sequence: i32,
     epoch: i16,
     bumps: bool,
+    since: Millis,
 }
 
 /// Who appends, which decides what is checked (`AppendOrigin`).
@@ -75,7 +78,7 @@ pub(crate) enum Origin {
     Coordinator,
 }
 
-/// Why a batch is not appended.
+/// What becomes of a batch that is in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is new.
@@ -97,6 +100,7 @@ pub(crate) struct Producers {
     pending: BTreeMap<i64, Pending>,
     /// First offsets of open transactions.
     open: BTreeSet<(i64, i64)>,
+    next_check: Millis,
 }
 
 impl Producers {
@@ -110,11 +114,6 @@ impl Producers {
         self.open.first().map(|(offset, _)| *offset)
     }
 
-    /// The oldest open transaction beside that of a producer.
-    pub(crate) fn first_open_beside(&self, producer_id: i64) -> Option<i64> {
-        self.open.iter().find(|(_, id)| *id != producer_id).map(|(offset, _)| *offset)
-    }
-
     /// Whether the producer has an open transaction of that epoch here (`UnifiedLog.hasOngoingTransaction`).
     pub(crate) fn is_open(&self, producer_id: i64, epoch: i16) -> bool {
         self.known
@@ -124,18 +123,24 @@ impl Producers {
 
     /// Remembers that the coordinator is being asked about a first append. `bumps`: every transaction has its own
     /// epoch (KIP-890 part 2).
-    pub(crate) fn ask(&mut self, header: &Header, bumps: bool) {
+    pub(crate) fn ask(&mut self, header: &Header, bumps: bool, now: Millis) {
         let (sequence, epoch) = (header.base_sequence, header.producer_epoch);
         let pending = self.pending.entry(header.producer_id).or_insert(Pending {
             lowest_sequence: sequence,
             epoch,
             bumps,
+            since: now,
         });
         if epoch > pending.epoch {
             (pending.epoch, pending.lowest_sequence) = (epoch, sequence);
         } else if epoch == pending.epoch {
             pending.lowest_sequence = pending.lowest_sequence.min(sequence);
         }
+    }
+
+    /// Forgets what the coordinator is being asked: that is in memory only.
+    pub(crate) fn ask_nothing(&mut self) {
+        self.pending.clear();
     }
 
     /// Whether a data batch may be appended (`UnifiedLog.analyzeAndValidateProducerState`, then
@@ -244,11 +249,24 @@ impl Producers {
         Some(Ended { first_offset })
     }
 
-    /// Forgets producers without an open transaction that were last heard of before `since`
-    /// (`producer.id.expiration.ms`).
+    /// Does what Kafka's periodic check would have done by now: forgets producers without an open transaction whose
+    /// last record is `expiration` old. Between two checks an old producer is known, however old its records say that
+    /// it is. (`producer.id.expiration.ms`, `producer.id.expiration.check.interval.ms`)
+    pub(crate) fn expire_due(&mut self, now: Millis, expiration: Millis) {
+        if now < self.next_check {
+            return;
+        }
+        let interval = expiration.clamp(1, LONGEST_CHECK_INTERVAL);
+        let check = now - now.rem_euclid(interval);
+        self.next_check = check + interval;
+        self.expire(check.saturating_sub(expiration));
+    }
+
+    /// Forgets producers without an open transaction that were last heard of at `since` or before.
     pub(crate) fn expire(&mut self, since: Millis) {
         self.known
             .retain(|_, producer| producer.transaction_from.is_some() || producer.last_timestamp > since);
+        self.pending.retain(|_, pending| pending.since > since);
     }
 }
 
