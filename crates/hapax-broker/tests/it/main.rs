@@ -1,0 +1,17 @@
+//! Tests of the broker as its users have it: by frames on a connection, by rules, by the control port.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests stand beside the system under test: files, clocks and sockets are their own"
+)]
+
+mod client;
+mod conformance;
+mod control;
+mod fault;
+mod frame;
+mod journal;
+mod proxy;
+mod server;
+#[cfg(feature = "store")]
+mod store;
