@@ -1,5 +1,9 @@
 //! The requests that this broker takes, and their answers. One list: what is not in it is not advertised.
+//!
+//! OffsetCommit and OffsetFetch end one version below Apache Kafka 4.4, which names topics by their ids there: the
+//! messages of the crate do not have that version. InitProducerId 6 is understood although it is not advertised.
 
+use super::two_phase;
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::{
     messages::{self, ApiKey},
@@ -37,6 +41,9 @@ macro_rules! messages {
             /// # Errors
             /// The bytes are not what the version defines, or more than that.
             pub fn decode(key: ApiKey, version: i16, body: &mut Bytes) -> Option<Result<Self, Malformed>> {
+                if (key, version) == (ApiKey::InitProducerId, two_phase::VERSION) {
+                    return Some(two_phase::decode(body).map(Self::InitProducerId));
+                }
                 match key {
                     $(ApiKey::$name => Some(
                         messages::$request::decode(body, version)
@@ -52,6 +59,9 @@ macro_rules! messages {
             /// # Errors
             /// A field that the version cannot hold is set.
             pub fn encode(&self, version: i16, into: &mut BytesMut) -> Result<(), Malformed> {
+                if let (Self::InitProducerId(request), two_phase::VERSION) = (self, version) {
+                    return two_phase::encode(request, into);
+                }
                 match self {
                     $(Self::$name(message) => message.encode(into, version).map_err(|error| Malformed(error.to_string())),)*
                 }
@@ -118,8 +128,8 @@ messages! {
     Fetch(FetchRequest, FetchResponse) 4..=18
     ListOffsets(ListOffsetsRequest, ListOffsetsResponse) 1..=10
     Metadata(MetadataRequest, MetadataResponse) 0..=13
-    OffsetCommit(OffsetCommitRequest, OffsetCommitResponse) 2..=10
-    OffsetFetch(OffsetFetchRequest, OffsetFetchResponse) 1..=10
+    OffsetCommit(OffsetCommitRequest, OffsetCommitResponse) 2..=9
+    OffsetFetch(OffsetFetchRequest, OffsetFetchResponse) 1..=9
     FindCoordinator(FindCoordinatorRequest, FindCoordinatorResponse) 0..=6
     JoinGroup(JoinGroupRequest, JoinGroupResponse) 0..=9
     Heartbeat(HeartbeatRequest, HeartbeatResponse) 0..=4

@@ -69,7 +69,7 @@ impl Machine {
         shard.groups = loaded;
         let names: Vec<String> = shard.groups.keys().cloned().collect();
         for name in names {
-            self.change_group(&name, |group, turn| watch_all(group, turn));
+            self.change_group(&name, watch_all);
         }
         self.wake_offset_expiry();
     }

@@ -129,8 +129,11 @@ impl Machine {
     ) -> Result<(), Code> {
         let partition = self.catalog.partition(topic, index).ok_or(Code::UNKNOWN_TOPIC_OR_PARTITION)?;
         if partition.leader != call.node {
-            // Kafka finds no log of its own for a partition that it does not have.
-            return Err(Code::UNKNOWN_TOPIC_OR_PARTITION);
+            // A node that has no replica has no log to look into.
+            let has_replica = partition.replicas.contains(&call.node);
+            let code =
+                if has_replica { Code::NOT_LEADER_OR_FOLLOWER } else { Code::UNKNOWN_TOPIC_OR_PARTITION };
+            return Err(code);
         }
         self.write_marker(topic, index, marker)
     }

@@ -21,6 +21,8 @@
 mod add;
 mod clock;
 mod end;
+#[cfg(test)]
+mod history;
 mod init;
 mod judge;
 mod list;
