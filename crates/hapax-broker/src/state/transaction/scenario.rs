@@ -281,6 +281,21 @@ fn after_a_time_out_v1_fences() {
 }
 
 #[test]
+fn who_initializes_under_v1_sees_when_the_last_transaction_began() {
+    for (level, remembered) in [(0, true), (1, true), (2, false)] {
+        let mut probe = at_level(level);
+        probe.init(4, None);
+        probe.add(3, (0, 0), &["t"]);
+        let began = probe.describe().transaction_start_time_ms;
+        probe.end(4, (0, 0), true);
+        probe.pass(3);
+        probe.init(4, None);
+        let seen = if remembered { began } else { -1 };
+        assert_eq!(probe.describe().transaction_start_time_ms, seen, "level {level}");
+    }
+}
+
+#[test]
 fn a_machine_that_is_idle_sleeps() {
     let mut probe = coordinator();
     assert_eq!(probe.machine.next_wake(), None);

@@ -4,7 +4,7 @@
 //! state is set, so the id stays busy until its coordinator is loaded again. A record that the log refuses resets the
 //! pending state, and may be in the log nevertheless: then it is found by the next coordinator that loads.
 
-use super::{clock::Due, metadata::Transaction, record};
+use super::{clock::Due, metadata::Transaction, phase::Phase, record};
 use crate::state::{Code, Machine, Timer, catalog::TRANSACTION_STATE};
 
 /// How the next append for a transactional id fails.
@@ -18,10 +18,11 @@ pub struct AppendFault {
 
 impl Machine {
     /// Writes what an id becomes and remembers it.
-    pub(super) fn write_transaction(&mut self, id: &str, next: Transaction) -> Result<(), Code> {
+    pub(super) fn write_transaction(&mut self, id: &str, mut next: Transaction) -> Result<(), Code> {
         let phase = next.phase;
-        if let Some(before) = self.stored_mut(id) {
-            assert!(phase.may_follow(before.phase), "{:?} may not become {phase:?}", before.phase);
+        let before = self.stored_mut(id).map(|before| (before.phase, before.start));
+        if let Some((before, _)) = before {
+            assert!(phase.may_follow(before), "{before:?} may not become {phase:?}");
         }
         let partition = self.state_partition(id);
         let Ok(value) = record::value(&next, self.cluster_level()) else {
@@ -36,6 +37,10 @@ impl Machine {
         }
         if let Some(fault) = fault {
             return Err(Code(fault.code));
+        }
+        if let Some((_, start)) = before.filter(|_| phase == Phase::Empty && !self.cluster_level().bumps()) {
+            // A coordinator of 3.9 writes that nothing has begun, and remembers when the last transaction did.
+            next.start = start;
         }
         let shard = self.transactions.shards.get_mut(&partition).ok_or(Code::NOT_COORDINATOR)?;
         shard.transactions.insert(id.to_owned(), next);
