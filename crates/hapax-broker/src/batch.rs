@@ -20,6 +20,7 @@ const LEADER_EPOCH_AT: usize = 12;
 const CRC_AT: usize = 17;
 const ATTRIBUTES_AT: usize = 21;
 const MAX_TIMESTAMP_AT: usize = 35;
+const COUNT_AT: usize = 57;
 const CODEC: i16 = 0b111;
 const LOG_APPEND_TIME: i16 = 1 << 3;
 const TRANSACTIONAL: i16 = 1 << 4;
@@ -69,8 +70,27 @@ impl Header {
             producer_id: i64::from_be_bytes(part(bytes, 43)?),
             producer_epoch: i16::from_be_bytes(part(bytes, 51)?),
             base_sequence: i32::from_be_bytes(part(bytes, 53)?),
-            count: i32::from_be_bytes(part(bytes, 57)?),
+            count: i32::from_be_bytes(part(bytes, COUNT_AT)?),
         })
+    }
+
+    fn bytes(&self) -> [u8; HEADER] {
+        let mut head = [0; HEADER];
+        let mut into = &mut head[..];
+        into.put_i64(self.base_offset);
+        into.put_i32((self.size - PREFIX) as i32);
+        into.put_i32(self.leader_epoch);
+        into.put_i8(self.magic);
+        into.put_u32(self.crc);
+        into.put_i16(self.attributes);
+        into.put_i32(self.last_offset_delta);
+        into.put_i64(self.base_timestamp);
+        into.put_i64(self.max_timestamp);
+        into.put_i64(self.producer_id);
+        into.put_i16(self.producer_epoch);
+        into.put_i32(self.base_sequence);
+        into.put_i32(self.count);
+        head
     }
 
     /// The number of the compression codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
@@ -128,30 +148,78 @@ pub(crate) struct Stamp {
     pub(crate) max_timestamp: i64,
 }
 
-/// A copy of the batch with the leader's stamp; the checksum changes only with what it covers.
-pub(crate) fn stamped(batch: &[u8], header: &Header, stamp: Stamp) -> Bytes {
-    let mut copy = BytesMut::from(batch);
-    write(&mut copy, 0, &stamp.base_offset.to_be_bytes());
-    write(&mut copy, LEADER_EPOCH_AT, &stamp.leader_epoch.to_be_bytes());
-    let (attributes, max_timestamp) = match stamp.log_append_time {
-        Some(time) => (header.attributes | LOG_APPEND_TIME, time),
-        None => (header.attributes & !LOG_APPEND_TIME, stamp.max_timestamp),
-    };
-    if (attributes, max_timestamp) != (header.attributes, header.max_timestamp) {
-        write(&mut copy, ATTRIBUTES_AT, &attributes.to_be_bytes());
-        write(&mut copy, MAX_TIMESTAMP_AT, &max_timestamp.to_be_bytes());
-        seal(&mut copy);
+/// A batch as it is kept: its header as readers get it, and its records as they came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Batch {
+    pub(crate) header: Header,
+    pub(crate) head: [u8; HEADER],
+    pub(crate) records: Bytes,
+}
+
+impl Batch {
+    /// Takes the first batch of `bytes` as it is.
+    pub(crate) fn read(bytes: &Bytes) -> Result<Self, Broken> {
+        let header = Header::read(bytes)?;
+        let head = part(bytes, 0)?;
+        Ok(Self { header, head, records: bytes.slice(HEADER..header.size) })
     }
-    copy.freeze()
+
+    /// Bytes of the whole batch.
+    pub(crate) fn len(&self) -> usize {
+        self.header.size
+    }
+
+    /// Writes the leader's stamp; the checksum changes only with what it covers.
+    pub(crate) fn stamp(mut self, stamp: Stamp) -> Self {
+        let header = &mut self.header;
+        (header.base_offset, header.leader_epoch) = (stamp.base_offset, stamp.leader_epoch);
+        write(&mut self.head, 0, &stamp.base_offset.to_be_bytes());
+        write(&mut self.head, LEADER_EPOCH_AT, &stamp.leader_epoch.to_be_bytes());
+        let (attributes, max_timestamp) = match stamp.log_append_time {
+            Some(time) => (header.attributes | LOG_APPEND_TIME, time),
+            None => (header.attributes & !LOG_APPEND_TIME, stamp.max_timestamp),
+        };
+        if (attributes, max_timestamp) != (header.attributes, header.max_timestamp) {
+            (header.attributes, header.max_timestamp) = (attributes, max_timestamp);
+            write(&mut self.head, ATTRIBUTES_AT, &attributes.to_be_bytes());
+            write(&mut self.head, MAX_TIMESTAMP_AT, &max_timestamp.to_be_bytes());
+            self.seal();
+        }
+        self
+    }
+
+    /// The batch with only some of its records, at their offsets (`MemoryRecords.filterTo`): the header keeps the range
+    /// of offsets and sequences that the batch once had. The records are written uncompressed.
+    pub(crate) fn keep(&self, count: i32, records: Bytes, max_timestamp: i64) -> Self {
+        let mut kept = Self { records, ..self.clone() };
+        let header = &mut kept.header;
+        (header.count, header.max_timestamp) = (count, max_timestamp);
+        header.attributes &= !CODEC;
+        header.size = HEADER + kept.records.len();
+        write(&mut kept.head, 8, &((header.size - PREFIX) as i32).to_be_bytes());
+        write(&mut kept.head, ATTRIBUTES_AT, &header.attributes.to_be_bytes());
+        write(&mut kept.head, MAX_TIMESTAMP_AT, &max_timestamp.to_be_bytes());
+        write(&mut kept.head, COUNT_AT, &count.to_be_bytes());
+        kept.seal();
+        kept
+    }
+
+    fn seal(&mut self) {
+        let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        digest.update(&self.head[ATTRIBUTES_AT..]);
+        digest.update(&self.records);
+        self.header.crc = digest.finalize() as u32;
+        write(&mut self.head, CRC_AT, &self.header.crc.to_be_bytes());
+    }
+
+    /// Whether the transaction committed and its coordinator's epoch, if this is the control batch that ends one.
+    pub(crate) fn marker(&self) -> Option<(bool, i32)> {
+        marker_in(&self.records, &self.header)
+    }
 }
 
 fn write(batch: &mut [u8], at: usize, value: &[u8]) {
     batch[at..at + value.len()].copy_from_slice(value);
-}
-
-fn seal(batch: &mut [u8]) {
-    let crc = checksum(batch);
-    write(batch, CRC_AT, &crc.to_be_bytes());
 }
 
 /// A record of an uncompressed payload.
@@ -259,55 +327,46 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// A batch of plain records, as coordinators write them.
-    pub(crate) fn records(&self, records: &[(Bytes, Option<Bytes>)]) -> Bytes {
+    pub(crate) fn records(&self, records: &[(Bytes, Option<Bytes>)]) -> Batch {
         let attributes = if self.producer.is_some() { TRANSACTIONAL } else { 0 };
-        let mut batch = self.header(attributes, records.len() as i32);
+        let mut written = BytesMut::new();
         for (delta, (key, value)) in records.iter().enumerate() {
-            put_record(&mut batch, delta as i64, Some(key), value.as_deref());
+            put_record(&mut written, delta as i64, Some(key), value.as_deref());
         }
-        finish(batch)
+        self.batch(attributes, records.len() as i32, written)
     }
 
     /// The control batch that ends a transaction in a partition (`EndTransactionMarker`).
-    pub(crate) fn marker(&self, commit: bool, coordinator_epoch: i32) -> Bytes {
-        let mut batch = self.header(TRANSACTIONAL | CONTROL, 1);
+    pub(crate) fn marker(&self, commit: bool, coordinator_epoch: i32) -> Batch {
         let key = [0, 0, 0, u8::from(commit)];
         let mut value = [0; 6];
         value[2..].copy_from_slice(&coordinator_epoch.to_be_bytes());
-        put_record(&mut batch, 0, Some(&key), Some(&value));
-        finish(batch)
+        let mut written = BytesMut::new();
+        put_record(&mut written, 0, Some(&key), Some(&value));
+        self.batch(TRANSACTIONAL | CONTROL, 1, written)
     }
 
-    fn header(&self, attributes: i16, count: i32) -> BytesMut {
+    fn batch(&self, attributes: i16, count: i32, records: BytesMut) -> Batch {
         let (producer_id, producer_epoch) = self.producer.unwrap_or((-1, -1));
-        let mut batch = BytesMut::with_capacity(HEADER + 128);
-        batch.put_i64(self.base_offset);
-        batch.put_i32(0);
-        batch.put_i32(self.leader_epoch);
-        batch.put_i8(2);
-        batch.put_u32(0);
-        batch.put_i16(attributes);
-        batch.put_i32(count - 1);
-        batch.put_i64(self.timestamp);
-        batch.put_i64(self.timestamp);
-        batch.put_i64(producer_id);
-        batch.put_i16(producer_epoch);
-        batch.put_i32(-1);
-        batch.put_i32(count);
+        let header = Header {
+            base_offset: self.base_offset,
+            size: HEADER + records.len(),
+            leader_epoch: self.leader_epoch,
+            magic: 2,
+            crc: 0,
+            attributes,
+            last_offset_delta: count - 1,
+            base_timestamp: self.timestamp,
+            max_timestamp: self.timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence: -1,
+            count,
+        };
+        let mut batch = Batch { header, head: header.bytes(), records: records.freeze() };
+        batch.seal();
         batch
     }
-}
-
-/// The batch with only some of its records, at their offsets (`MemoryRecords.filterTo`): the header keeps the range of
-/// offsets and sequences that the batch once had. The records are written uncompressed.
-pub(crate) fn kept(batch: &[u8], header: &Header, count: i32, records: &[u8], max_timestamp: i64) -> Bytes {
-    let mut copy = BytesMut::with_capacity(HEADER + records.len());
-    copy.put_slice(&batch[..HEADER]);
-    copy.put_slice(records);
-    write(&mut copy, ATTRIBUTES_AT, &(header.attributes & !CODEC).to_be_bytes());
-    write(&mut copy, MAX_TIMESTAMP_AT, &max_timestamp.to_be_bytes());
-    write(&mut copy, 57, &count.to_be_bytes());
-    finish(copy)
 }
 
 fn put_record(batch: &mut BytesMut, offset_delta: i64, key: Option<&[u8]>, value: Option<&[u8]>) {
@@ -333,19 +392,17 @@ fn put_varlong(into: &mut BytesMut, value: i64) {
     into.put_u8(rest as u8);
 }
 
-fn finish(mut batch: BytesMut) -> Bytes {
-    let length = (batch.len() - PREFIX) as i32;
-    write(&mut batch, 8, &length.to_be_bytes());
-    seal(&mut batch);
-    batch.freeze()
+/// What the first record of a control batch says: whether the transaction committed, and its coordinator's epoch.
+#[cfg(test)]
+pub(crate) fn marker_of(batch: &[u8], header: &Header) -> Option<(bool, i32)> {
+    marker_in(batch.get(HEADER..)?, header)
 }
 
-/// What the first record of a control batch says: whether the transaction committed, and its coordinator's epoch.
-pub(crate) fn marker_of(batch: &[u8], header: &Header) -> Option<(bool, i32)> {
-    let record = Records::new(batch.get(HEADER..)?, header.count).next()?.ok()?;
+fn marker_in(records: &[u8], header: &Header) -> Option<(bool, i32)> {
+    let record = Records::new(records, header.count).next()?.ok()?;
     let kind = i16::from_be_bytes(part(record.key?, 2).ok()?);
     let epoch = i32::from_be_bytes(part(record.value?, 2).ok()?);
-    (kind == 0 || kind == 1).then_some((kind == 1, epoch))
+    (header.is_control() && (kind == 0 || kind == 1)).then_some((kind == 1, epoch))
 }
 
 #[cfg(test)]
@@ -356,16 +413,23 @@ mod tests {
         Writer { base_offset: 7, leader_epoch: 3, timestamp: 1_000, producer }
     }
 
+    fn whole(batch: &Batch) -> Bytes {
+        Bytes::from([&batch.head[..], &batch.records[..]].concat())
+    }
+
+    fn key(key: &'static str) -> (Bytes, Option<Bytes>) {
+        (Bytes::from(key), None)
+    }
+
     #[test]
     fn a_written_batch_reads_back_with_its_checksum_and_records() {
-        let batch = writer(None).records(&[
-            (Bytes::from_static(b"a"), Some(Bytes::from_static(b"1"))),
-            (Bytes::from_static(b"b"), None),
-        ]);
-        let header = Header::read(&batch).unwrap();
+        let batch = writer(None).records(&[(Bytes::from("a"), Some(Bytes::from("1"))), key("b")]);
+        let bytes = whole(&batch);
+        assert_eq!(Batch::read(&bytes), Ok(batch.clone()));
+        let header = batch.header;
         assert_eq!((header.base_offset, header.last_offset(), header.count), (7, 8, 2));
-        assert_eq!(header.crc, checksum(&batch));
-        let records: Vec<_> = Records::new(&batch[HEADER..], 2).map(Result::unwrap).collect();
+        assert_eq!(header.crc, checksum(&bytes));
+        let records: Vec<_> = Records::new(&batch.records, 2).map(Result::unwrap).collect();
         assert_eq!(records[0].key, Some(&b"a"[..]));
         assert_eq!((records[1].offset_delta, records[1].value), (1, None));
     }
@@ -373,29 +437,39 @@ mod tests {
     #[test]
     fn a_marker_says_how_the_transaction_ended() {
         let batch = writer(Some((5, 1))).marker(true, 42);
-        let header = Header::read(&batch).unwrap();
-        assert!(header.is_control() && header.is_transactional());
-        assert_eq!(marker_of(&batch, &header), Some((true, 42)));
+        assert!(batch.header.is_control() && batch.header.is_transactional());
+        assert_eq!(batch.marker(), Some((true, 42)));
+        assert_eq!(writer(None).records(&[key("a")]).marker(), None);
     }
 
     #[test]
     fn a_stamp_leaves_the_checksum_alone_unless_timestamps_change() {
-        let batch = writer(None).records(&[(Bytes::from_static(b"a"), None)]);
-        let header = Header::read(&batch).unwrap();
+        let batch = writer(None).records(&[key("a")]);
         let stamp = Stamp { base_offset: 9, leader_epoch: 4, log_append_time: None, max_timestamp: 1_000 };
-        let placed = Header::read(&stamped(&batch, &header, stamp)).unwrap();
-        assert_eq!((placed.base_offset, placed.leader_epoch, placed.crc), (9, 4, header.crc));
+        let placed = batch.clone().stamp(stamp);
+        assert_eq!(Batch::read(&whole(&placed)), Ok(placed.clone()));
+        let header = placed.header;
+        assert_eq!((header.base_offset, header.leader_epoch, header.crc), (9, 4, batch.header.crc));
 
-        let timed = stamped(&batch, &header, Stamp { log_append_time: Some(2_000), ..stamp });
-        let placed = Header::read(&timed).unwrap();
-        assert!(placed.is_log_append_time());
-        assert_eq!((placed.max_timestamp, placed.crc), (2_000, checksum(&timed)));
+        let timed = batch.stamp(Stamp { log_append_time: Some(2_000), ..stamp });
+        assert_eq!(Batch::read(&whole(&timed)), Ok(timed.clone()));
+        assert!(timed.header.is_log_append_time());
+        assert_eq!((timed.header.max_timestamp, timed.header.crc), (2_000, checksum(&whole(&timed))));
+    }
+
+    #[test]
+    fn a_batch_that_lost_records_keeps_its_range() {
+        let batch = writer(None).records(&[key("a"), key("b"), key("c")]);
+        let middle = Records::new(&batch.records, 3).nth(1).unwrap().unwrap();
+        let kept = batch.keep(1, Bytes::copy_from_slice(middle.raw), 500);
+        let bytes = whole(&kept);
+        assert_eq!(Batch::read(&bytes), Ok(kept.clone()));
+        assert_eq!((kept.header.last_offset(), kept.header.count, kept.header.crc), (9, 1, checksum(&bytes)));
     }
 
     #[test]
     fn no_bytes_make_the_reader_panic() {
-        let batch =
-            writer(Some((5, 1))).records(&[(Bytes::from_static(b"key"), Some(Bytes::from_static(b"value")))]);
+        let batch = whole(&writer(Some((5, 1))).records(&[(Bytes::from("key"), Some(Bytes::from("value")))]));
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..20_000 {
             let mut bytes = batch.to_vec();
@@ -416,7 +490,7 @@ mod tests {
     #[test]
     fn sequences_wrap_behind_the_largest_number() {
         let batch = writer(None).records(&[(Bytes::new(), None), (Bytes::new(), None)]);
-        let header = Header { base_sequence: i32::MAX, ..Header::read(&batch).unwrap() };
+        let header = Header { base_sequence: i32::MAX, ..batch.header };
         assert_eq!(header.last_sequence(), 0);
     }
 }

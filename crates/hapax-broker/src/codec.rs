@@ -1,7 +1,7 @@
 //! Payloads of compressed batches, as the broker reads them to check records, to find timestamps and to clean a log.
 //! Never compresses. Bounded: a few bytes do not become more than [`LIMIT`].
 
-use crate::batch::{Broken, HEADER, Header};
+use crate::batch::{Broken, Header};
 use std::{
     borrow::Cow,
     io::{BufRead, Read},
@@ -13,9 +13,8 @@ const LIMIT: usize = 256 << 20;
 /// How far back a dependent LZ4 block may refer.
 const LZ4_WINDOW: usize = 64 << 10;
 
-/// The records of a batch, uncompressed.
-pub(crate) fn payload<'a>(batch: &'a [u8], header: &Header) -> Result<Cow<'a, [u8]>, Broken> {
-    let payload = batch.get(HEADER..header.size).ok_or(Broken)?;
+/// What is behind a header, uncompressed.
+pub(crate) fn payload<'a>(payload: &'a [u8], header: &Header) -> Result<Cow<'a, [u8]>, Broken> {
     match header.codec() {
         0 => Ok(Cow::Borrowed(payload)),
         1 => read(flate2::bufread::MultiGzDecoder::new(payload)).map(Cow::Owned),
@@ -113,6 +112,7 @@ fn lz4_block(block: &[u8], stored: bool, largest: usize, into: &mut Vec<u8>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::HEADER;
     use std::io::Write;
 
     fn batch(codec: i16, payload: &[u8]) -> (Vec<u8>, Header) {
@@ -153,7 +153,7 @@ mod tests {
             (4, zstd),
         ] {
             let (bytes, header) = batch(codec, &payload);
-            assert_eq!(super::payload(&bytes, &header).unwrap(), &text[..], "codec {codec}");
+            assert_eq!(super::payload(&bytes[HEADER..], &header).unwrap(), &text[..], "codec {codec}");
         }
     }
 
@@ -166,7 +166,7 @@ mod tests {
             payload[at] = random.u8(..);
             payload.truncate(random.usize(..=payload.len()));
             let (bytes, header) = batch(random.i16(0..8), &payload);
-            let _ = super::payload(&bytes, &header);
+            let _ = super::payload(&bytes[HEADER..], &header);
         }
     }
 }

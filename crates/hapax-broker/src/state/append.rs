@@ -1,7 +1,7 @@
 //! What the broker appends by itself: records of coordinators, and the markers that end transactions.
 
 use super::{Code, Machine, TopicPartition, catalog, producers::Origin};
-use crate::batch::{Header, Writer};
+use crate::batch::Writer;
 use bytes::Bytes;
 
 /// The end of a transaction, for a partition that is part of it.
@@ -40,11 +40,10 @@ impl Machine {
         let place = self.catalog.partition_mut(topic, partition).ok_or(Code::UNKNOWN_TOPIC_OR_PARTITION)?;
         let (base_offset, leader_epoch) = (place.log.end(), place.leader_epoch);
         let batch = Writer { base_offset, leader_epoch, timestamp, producer }.records(records);
-        let header = Header::read(&batch).map_err(|_| Code::UNKNOWN_SERVER_ERROR)?;
         if producer.is_some() {
-            place.log.producers.check(&header, Origin::Coordinator)?;
+            place.log.producers.check(&batch.header, Origin::Coordinator)?;
         }
-        place.log.push_records(batch, &header);
+        place.log.push_records(batch);
         self.touch(topic, partition);
         Ok(base_offset)
     }
@@ -61,8 +60,7 @@ impl Machine {
         let producer = Some((producer_id, producer_epoch));
         let batch =
             Writer { base_offset, leader_epoch, timestamp, producer }.marker(commit, coordinator_epoch);
-        let header = Header::read(&batch).map_err(|_| Code::UNKNOWN_SERVER_ERROR)?;
-        place.log.push_marker(batch, &header);
+        place.log.push_marker(batch);
         self.touch(topic, partition);
         if topic == catalog::CONSUMER_OFFSETS {
             self.groups_marker(partition, producer_id, commit);

@@ -9,9 +9,10 @@ use super::{
     log::{Cleaned, Log, Stored},
 };
 use crate::{
-    batch::{self, Header, Record, Records},
+    batch::{Record, Records},
     codec,
 };
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What must be known of the whole log before a batch is cleaned.
@@ -29,7 +30,7 @@ struct Survey {
 /// Cleans a log.
 pub(crate) fn clean(log: &mut Log) {
     let survey = survey(log);
-    log.rewrite(|stored, header| cleaned(stored, header, &survey));
+    log.rewrite(|stored| cleaned(stored, &survey));
 }
 
 fn survey(log: &Log) -> Survey {
@@ -39,7 +40,7 @@ fn survey(log: &Log) -> Survey {
         Survey { end, newest: BTreeMap::new(), aborted: BTreeSet::new(), last_of_producer: BTreeSet::new() };
     let mut last = BTreeMap::new();
     for stored in log.batches(log.start()) {
-        let Ok(header) = Header::read(&stored.bytes) else { continue };
+        let header = &stored.batch.header;
         if header.has_producer() {
             last.insert(header.producer_id, stored.base);
         }
@@ -55,7 +56,7 @@ fn survey(log: &Log) -> Survey {
             survey.aborted.insert(stored.base);
             continue;
         }
-        each_record(stored, &header, |offset, record, _| {
+        each_record(stored, |offset, record, _| {
             if let Some(key) = record.key {
                 survey.newest.insert(key.to_vec(), offset);
             }
@@ -65,8 +66,9 @@ fn survey(log: &Log) -> Survey {
     survey
 }
 
-fn each_record(stored: &Stored, header: &Header, mut visit: impl FnMut(i64, &Record<'_>, Millis)) {
-    let Ok(payload) = codec::payload(&stored.bytes, header) else { return };
+fn each_record(stored: &Stored, mut visit: impl FnMut(i64, &Record<'_>, Millis)) {
+    let header = &stored.batch.header;
+    let Ok(payload) = codec::payload(&stored.batch.records, header) else { return };
     for record in Records::new(&payload, header.count).map_while(Result::ok) {
         let offset = header.base_offset + i64::from(record.offset_delta);
         let timestamp = match header.is_log_append_time() {
@@ -77,13 +79,14 @@ fn each_record(stored: &Stored, header: &Header, mut visit: impl FnMut(i64, &Rec
     }
 }
 
-fn cleaned(stored: &Stored, header: &Header, survey: &Survey) -> Cleaned {
+fn cleaned(stored: &Stored, survey: &Survey) -> Cleaned {
+    let header = &stored.batch.header;
     if header.is_control() || stored.last >= survey.end {
         return Cleaned::Same;
     }
     let (mut kept, mut records, mut latest) = (Vec::new(), 0, -1);
     if !survey.aborted.contains(&stored.base) {
-        each_record(stored, header, |offset, record, timestamp| {
+        each_record(stored, |offset, record, timestamp| {
             if record.key.is_some_and(|key| survey.newest.get(key) == Some(&offset)) {
                 kept.extend_from_slice(record.raw);
                 records += 1;
@@ -94,10 +97,7 @@ fn cleaned(stored: &Stored, header: &Header, survey: &Survey) -> Cleaned {
     match records {
         0 if !survey.last_of_producer.contains(&stored.base) => Cleaned::Gone,
         _ if records == header.count => Cleaned::Same,
-        _ => {
-            let bytes = batch::kept(&stored.bytes, header, records, &kept, latest);
-            Cleaned::Rest { bytes, max_timestamp: latest }
-        }
+        _ => Cleaned::Rest(stored.batch.keep(records, Bytes::from(kept), latest)),
     }
 }
 

@@ -3,10 +3,7 @@
 //! Sources: `Partition.fetchOffsetForTimestamp`, `UnifiedLog.fetchOffsetByTimestamp`, KIP-320, KIP-734 (latest record).
 
 use super::{Answer, Call, Code, Machine, Millis, catalog::Partition, log::Stored};
-use crate::{
-    batch::{Header, Records},
-    codec,
-};
+use crate::{batch::Records, codec};
 use kafka_protocol::messages::{
     ListOffsetsRequest, ListOffsetsResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
     list_offsets_request::ListOffsetsPartition,
@@ -138,26 +135,26 @@ fn at_or_after(partition: &Partition, timestamp: Millis) -> Option<Found> {
     partition
         .log
         .batches(start)
-        .filter(|stored| stored.max_timestamp >= timestamp)
+        .filter(|stored| stored.max_timestamp() >= timestamp)
         .find_map(|stored| find(stored, |time, offset| time >= timestamp && offset >= start))
 }
 
 fn latest(partition: &Partition) -> Option<Found> {
-    let stored = partition.log.latest().filter(|stored| stored.max_timestamp >= 0)?;
-    find(stored, |time, _| time == stored.max_timestamp)
+    let stored = partition.log.latest().filter(|stored| stored.max_timestamp() >= 0)?;
+    find(stored, |time, _| time == stored.max_timestamp())
 }
 
 /// The first record that is wanted by its time and offset.
 fn find(stored: &Stored, wanted: impl Fn(Millis, i64) -> bool) -> Option<Found> {
-    let header = Header::read(&stored.bytes).ok()?;
-    let payload = codec::payload(&stored.bytes, &header).ok()?;
+    let header = &stored.batch.header;
+    let payload = codec::payload(&stored.batch.records, header).ok()?;
     Records::new(&payload, header.count).map_while(Result::ok).find_map(|record| {
         let timestamp = match header.is_log_append_time() {
             true => header.max_timestamp,
             false => header.base_timestamp.wrapping_add(record.timestamp_delta),
         };
         let offset = header.base_offset + i64::from(record.offset_delta);
-        wanted(timestamp, offset).then_some(Found { timestamp, offset, leader_epoch: stored.leader_epoch })
+        wanted(timestamp, offset).then_some(Found { timestamp, offset, leader_epoch: header.leader_epoch })
     })
 }
 

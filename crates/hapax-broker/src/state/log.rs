@@ -12,7 +12,7 @@
 //! Sources: `UnifiedLog`, `LocalLog`, `TransactionIndex`, `LeaderEpochFileCache`.
 
 use super::{Code, Millis, producers::Producers};
-use crate::batch::{self, HEADER, Header, Records};
+use crate::batch::{Batch, Records};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 
@@ -24,13 +24,18 @@ const INDEX_INTERVAL: u64 = 4_096;
 pub(crate) struct Stored {
     pub(crate) base: i64,
     pub(crate) last: i64,
-    pub(crate) max_timestamp: Millis,
-    pub(crate) leader_epoch: i32,
     /// Bytes before it since the log was created: a measure of distance.
     position: u64,
     /// Whether Kafka's sparse index would have an entry for it.
     indexed: bool,
-    pub(crate) bytes: Bytes,
+    pub(crate) batch: Batch,
+}
+
+impl Stored {
+    /// The latest timestamp of its records.
+    pub(crate) fn max_timestamp(&self) -> Millis {
+        self.batch.header.max_timestamp
+    }
 }
 
 /// An aborted transaction, as readers of committed records are told of it.
@@ -100,26 +105,19 @@ impl Log {
         self.producers.first_open().map_or(self.end, |first| first.max(self.start))
     }
 
-    /// Appends a batch that carries its offset and leader epoch already.
-    pub(crate) fn push(&mut self, bytes: Bytes, header: &Header) {
+    fn push(&mut self, batch: Batch) {
+        let header = &batch.header;
         assert!(header.base_offset >= self.end, "a batch goes to the end");
         let indexed = self.since_index > INDEX_INTERVAL;
-        self.since_index = if indexed { 0 } else { self.since_index } + bytes.len() as u64;
+        self.since_index = if indexed { 0 } else { self.since_index } + batch.len() as u64;
         if self.epochs.last().is_none_or(|(epoch, _)| *epoch < header.leader_epoch) {
-            self.begin_epoch(header.leader_epoch);
+            self.begin_epoch(batch.header.leader_epoch);
         }
-        self.end = header.last_offset() + 1;
+        let (base, last) = (batch.header.base_offset, batch.header.last_offset());
+        self.end = last + 1;
         let position = self.written;
-        self.written += bytes.len() as u64;
-        self.batches.push_back(Stored {
-            base: header.base_offset,
-            last: header.last_offset(),
-            max_timestamp: header.max_timestamp,
-            leader_epoch: header.leader_epoch,
-            position,
-            indexed,
-            bytes,
-        });
+        self.written += batch.len() as u64;
+        self.batches.push_back(Stored { base, last, position, indexed, batch });
     }
 
     /// A leader begins: its epoch starts at the end, and one in which nothing was written is forgotten.
@@ -128,22 +126,23 @@ impl Log {
         self.epochs.push((epoch, self.end));
     }
 
-    /// Appends a batch of records and remembers its producer.
-    pub(crate) fn push_records(&mut self, bytes: Bytes, header: &Header) {
-        self.push(bytes, header);
-        if header.has_producer() {
-            self.producers.append(header);
+    /// Appends a batch of records that carries its offset and leader epoch already, and remembers its producer.
+    pub(crate) fn push_records(&mut self, batch: Batch) {
+        if batch.header.has_producer() {
+            self.producers.append(&batch.header);
         }
+        self.push(batch);
     }
 
     /// Appends a control batch and ends the transaction that it is about.
-    pub(crate) fn push_marker(&mut self, bytes: Bytes, header: &Header) {
-        self.push(bytes.clone(), header);
-        self.apply_marker(&bytes, header);
+    pub(crate) fn push_marker(&mut self, batch: Batch) {
+        self.apply_marker(&batch);
+        self.push(batch);
     }
 
-    fn apply_marker(&mut self, bytes: &[u8], header: &Header) {
-        let Some((commit, coordinator_epoch)) = batch::marker_of(bytes, header) else { return };
+    fn apply_marker(&mut self, batch: &Batch) {
+        let Some((commit, coordinator_epoch)) = batch.marker() else { return };
+        let header = &batch.header;
         let (id, epoch) = (header.producer_id, header.producer_epoch);
         let ended = self.producers.end(id, epoch, coordinator_epoch, header.max_timestamp);
         if let Some(ended) = ended.filter(|_| !commit) {
@@ -176,22 +175,22 @@ impl Log {
         let Some(first) = self.batches.get(at).filter(|stored| stored.base < to) else {
             return Slice { records: Bytes::new(), upper: self.end };
         };
-        if first.bytes.len() > max && !whole_first {
+        if first.batch.len() > max && !whole_first {
             return Slice { records: Bytes::new(), upper: self.upper(at) };
         }
-        let max = max.max(first.bytes.len());
+        let max = max.max(first.batch.len());
         let available = self.bytes_between(from, to) as usize;
-        if first.bytes.len() == max.min(available) {
-            return Slice { records: first.bytes.clone(), upper: self.upper(at + 1) };
-        }
-        let mut records = BytesMut::with_capacity(max.min(available));
+        let limit = max.min(available);
+        let mut records = BytesMut::with_capacity(limit);
         let mut next = at;
         for stored in self.batches.range(at..) {
-            let room = max.min(available) - records.len();
-            if room == 0 {
+            if records.len() == limit {
                 break;
             }
-            records.extend_from_slice(&stored.bytes[..stored.bytes.len().min(room)]);
+            for part in [&stored.batch.head[..], &stored.batch.records[..]] {
+                let room = limit - records.len();
+                records.extend_from_slice(&part[..part.len().min(room)]);
+            }
             next += 1;
         }
         Slice { records: records.freeze(), upper: self.upper(next) }
@@ -259,7 +258,7 @@ impl Log {
     pub(crate) fn latest(&self) -> Option<&Stored> {
         self.batches
             .iter()
-            .reduce(|best, stored| if stored.max_timestamp > best.max_timestamp { stored } else { best })
+            .reduce(|best, stored| if stored.max_timestamp() > best.max_timestamp() { stored } else { best })
     }
 
     /// From now on a crash may take appends (`false`), or cannot.
@@ -292,19 +291,18 @@ impl Log {
         self.end = tail.first().map_or(synced.end.max(self.start), |stored| stored.base);
         self.producers = synced.producers;
         self.producers.ask_nothing();
-        self.written = self.batches.back().map_or(0, |stored| stored.position + stored.bytes.len() as u64);
+        self.written = self.batches.back().map_or(0, |stored| stored.position + stored.batch.len() as u64);
         self.aborted.retain(|aborted| aborted.last < self.end);
         self.epochs.retain(|(_, from)| *from < self.end);
-        tail.into_iter().for_each(|stored| self.replay(stored));
+        tail.into_iter().for_each(|stored| self.replay(stored.batch));
         self.sync();
     }
 
-    fn replay(&mut self, stored: Stored) {
-        let Ok(header) = Header::read(&stored.bytes) else { return };
-        if header.is_control() {
-            self.push_marker(stored.bytes, &header);
+    fn replay(&mut self, batch: Batch) {
+        if batch.header.is_control() {
+            self.push_marker(batch);
         } else {
-            self.push_records(stored.bytes, &header);
+            self.push_records(batch);
         }
     }
 
@@ -322,20 +320,17 @@ impl Log {
     }
 
     /// Replaces the batches by what the log cleaner leaves of each; one of which nothing is left goes.
-    pub(crate) fn rewrite(&mut self, clean: impl Fn(&Stored, &Header) -> Cleaned) {
+    pub(crate) fn rewrite(&mut self, clean: impl Fn(&Stored) -> Cleaned) {
         let old = std::mem::take(&mut self.batches);
         let mut position = old.front().map_or(self.written, |stored| stored.position);
         for mut stored in old {
-            let Ok(header) = Header::read(&stored.bytes) else { continue };
-            match clean(&stored, &header) {
+            match clean(&stored) {
                 Cleaned::Same => {}
                 Cleaned::Gone => continue,
-                Cleaned::Rest { bytes, max_timestamp } => {
-                    (stored.bytes, stored.max_timestamp) = (bytes, max_timestamp);
-                }
+                Cleaned::Rest(batch) => stored.batch = batch,
             }
             stored.position = position;
-            position += stored.bytes.len() as u64;
+            position += stored.batch.len() as u64;
             self.batches.push_back(stored);
         }
         self.written = position;
@@ -350,22 +345,22 @@ pub(crate) enum Cleaned {
     /// Nothing.
     Gone,
     /// Some records.
-    Rest { bytes: Bytes, max_timestamp: Millis },
+    Rest(Batch),
 }
 
 fn entries_of(stored: &Stored) -> Vec<Entry> {
-    let Ok(header) = Header::read(&stored.bytes) else { return Vec::new() };
+    let (header, records) = (&stored.batch.header, &stored.batch.records);
     if header.is_control() {
-        let marker = batch::marker_of(&stored.bytes, &header);
+        let marker = stored.batch.marker();
         let entry = |(commit, _)| Entry::Marker { producer_id: header.producer_id, commit };
         return marker.map(entry).into_iter().collect();
     }
     if header.codec() != 0 {
         return Vec::new();
     }
-    let owned = |part: Option<&[u8]>| part.map(|part| stored.bytes.slice_ref(part));
+    let owned = |part: Option<&[u8]>| part.map(|part| records.slice_ref(part));
     let producer = header.is_transactional().then_some((header.producer_id, header.producer_epoch));
-    Records::new(&stored.bytes[HEADER..], header.count)
+    Records::new(records, header.count)
         .map_while(Result::ok)
         .map(|record| Entry::Record {
             offset: header.base_offset + i64::from(record.offset_delta),
@@ -388,17 +383,15 @@ mod tests {
 
     fn append(log: &mut Log, leader_epoch: i32, producer: Option<(i64, i16)>, count: usize) {
         let records: Vec<_> = (0..count).map(|_| (Bytes::from_static(b"k"), None)).collect();
-        let bytes = Writer { base_offset: log.end(), leader_epoch, timestamp: 1, producer }.records(&records);
-        let header = Header::read(&bytes).unwrap();
-        log.push_records(bytes, &header);
+        log.push_records(
+            Writer { base_offset: log.end(), leader_epoch, timestamp: 1, producer }.records(&records),
+        );
     }
 
     fn end(log: &mut Log, producer_id: i64, commit: bool) {
         let producer = Some((producer_id, 0));
-        let bytes =
-            Writer { base_offset: log.end(), leader_epoch: 0, timestamp: 1, producer }.marker(commit, 0);
-        let header = Header::read(&bytes).unwrap();
-        log.push_marker(bytes, &header);
+        let writer = Writer { base_offset: log.end(), leader_epoch: 0, timestamp: 1, producer };
+        log.push_marker(writer.marker(commit, 0));
     }
 
     #[test]

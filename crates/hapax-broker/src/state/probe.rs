@@ -61,7 +61,9 @@ impl Produced {
     /// The batch with these records.
     pub(crate) fn with(self, records: &[(Bytes, Option<Bytes>)]) -> Bytes {
         let writer = Writer { base_offset: 0, leader_epoch: -1, timestamp: self.timestamp, producer: None };
-        let mut bytes = BytesMut::from(&writer.records(records)[..]);
+        let batch = writer.records(records);
+        let mut bytes = BytesMut::from(&batch.head[..]);
+        bytes.extend_from_slice(&batch.records);
         if self.transactional {
             bytes[22] |= 1 << 4;
         }

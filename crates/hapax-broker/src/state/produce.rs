@@ -16,7 +16,7 @@ use super::{
     transaction::{Admission, Admit},
     validate::{self, Refusal},
 };
-use crate::batch::{self, Header, Stamp};
+use crate::batch::{Batch, Header, Stamp};
 use bytes::Bytes;
 use kafka_protocol::{
     messages::{
@@ -43,6 +43,8 @@ const TELLS_LEADER: i16 = 10;
 const ASK_AGAIN_MS: Millis = 20;
 /// `add.partitions.to.txn.retry.backoff.max.ms`.
 const ASK_UNTIL_MS: Millis = 100;
+/// Batches from this size on are not copied.
+const SHARED_FROM: usize = 16 << 10;
 /// A client id that may write to internal topics (`AuthHelper`, `KafkaApis`).
 const ADMIN_CLIENT: &str = "__admin_client";
 
@@ -234,9 +236,8 @@ impl Machine {
         let base_offset = place.log.end();
         let stamp =
             Stamp { base_offset, leader_epoch: place.leader_epoch, log_append_time, max_timestamp: latest };
-        let bytes = batch::stamped(&part.records[..header.size], &header, stamp);
-        let header = Header::read(&bytes).map_err(|_| Code::UNKNOWN_SERVER_ERROR)?;
-        place.log.push_records(bytes, &header);
+        let batch = own(&part.records, &header)?.stamp(stamp);
+        place.log.push_records(batch);
         let start = place.log.start();
         self.touch(topic, *partition);
         Ok(Placed { base_offset, time: log_append_time.unwrap_or(-1), start })
@@ -353,6 +354,15 @@ impl Part {
     }
 }
 
+/// The batch for the log: a large one goes on to live in the bytes of its request, a small one must not keep them.
+fn own(records: &Bytes, header: &Header) -> Result<Batch, Refusal> {
+    let bytes = match header.size {
+        ..SHARED_FROM => Bytes::copy_from_slice(&records[..header.size]),
+        _ => records.clone(),
+    };
+    Batch::read(&bytes).map_err(|_| Code::UNKNOWN_SERVER_ERROR.into())
+}
+
 /// The producers of the transactional batches.
 fn producers(parts: &[Part]) -> BTreeSet<(i64, i16)> {
     parts
@@ -374,7 +384,10 @@ fn silent(code: Code) -> Refusal {
 mod tests {
     use super::super::probe::{Probe, Produced, START, answer_of, headers, only, produce_request, sealed};
     use super::*;
-    use crate::state::{Settings, Step};
+    use crate::{
+        batch,
+        state::{Settings, Step},
+    };
     use bytes::BytesMut;
 
     fn code(answer: &PartitionProduceResponse) -> Code {

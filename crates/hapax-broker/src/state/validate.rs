@@ -107,7 +107,8 @@ pub(crate) fn check(
 }
 
 fn check_records(batch: &[u8], header: &Header, configs: &Configs, now: Millis) -> Result<Millis, Refusal> {
-    let payload = codec::payload(batch, header).map_err(|_| Code::UNKNOWN_SERVER_ERROR)?;
+    let payload =
+        codec::payload(&batch[batch::HEADER..header.size], header).map_err(|_| Code::UNKNOWN_SERVER_ERROR)?;
     let mut latest = NO_TIMESTAMP;
     let mut faults = Vec::new();
     let mut code = Code::INVALID_RECORD;
