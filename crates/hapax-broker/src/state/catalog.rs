@@ -33,13 +33,13 @@ impl Partition {
 
     /// Another node leads, or the same one again.
     pub(crate) fn lead(&mut self, leader: NodeId) {
+        // A node without a replica takes the old leader's over, as a reassignment moves it.
+        if !self.replicas.contains(&leader) {
+            self.replicas.iter_mut().filter(|node| **node == self.leader).for_each(|node| *node = leader);
+        }
         self.leader = leader;
         self.leader_epoch += 1;
         self.log.begin_epoch(self.leader_epoch);
-        if !self.replicas.contains(&leader) {
-            // With one replica there is no other to lead: it moved, as a reassignment moves it.
-            self.replicas = if self.replicas.len() < 2 { vec![leader] } else { self.replicas.clone() };
-        }
     }
 
     /// Whether a request that came in by `node` and knows a leader epoch may go on

@@ -389,6 +389,7 @@ mod tests {
         state::{Settings, Step},
     };
     use bytes::BytesMut;
+    use kafka_protocol::messages::{EndTxnRequest, FindCoordinatorRequest, InitProducerIdRequest};
 
     fn code(answer: &PartitionProduceResponse) -> Code {
         Code(answer.error_code)
@@ -548,5 +549,57 @@ mod tests {
         assert!(answer_of(ticket, &replies).is_some());
         probe.machine.produce_again(ticket);
         assert_eq!(probe.fetch("t", 0, false).high_watermark, 1);
+    }
+
+    /// A producer of `x` whose transaction is decided and whose markers wait for `marker_delay_ms`.
+    fn decided(marker_delay_ms: Millis) -> Probe {
+        let mut probe = Probe::with(Settings { marker_delay_ms, ..Settings::default() });
+        probe.topic("t", 1, &[]);
+        let x = || StrBytes::from_static_str("x");
+        let find = || FindCoordinatorRequest::default().with_key_type(1).with_coordinator_keys(vec![x()]);
+        probe.ask(4, find());
+        probe.ask(4, find());
+        let init = InitProducerIdRequest::default().with_transactional_id(Some(x().into()));
+        let init =
+            init.with_transaction_timeout_ms(1_000).with_producer_id((-1).into()).with_producer_epoch(-1);
+        probe.ask(5, init);
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch_of(0))), Code::NONE);
+        let end = EndTxnRequest::default().with_transactional_id(x().into()).with_committed(true);
+        probe.ask(5, end);
+        probe
+    }
+
+    fn batch_of(epoch: i16) -> Bytes {
+        Produced { transactional: true, ..Produced::idempotent(0, epoch, 0, 1) }.bytes()
+    }
+
+    #[test]
+    fn the_first_batch_of_a_transaction_waits_for_the_markers_of_the_last() {
+        let mut probe = decided(50);
+        let (ticket, replies) = probe.send(12, produce_request("t", batch_of(1), Some("x")));
+        assert_eq!(answer_of(ticket, &replies), None);
+        assert_eq!(answer_of(ticket, &probe.pass(59)), None, "it is asked again every 20 ms");
+        let answer = only(answer_of(ticket, &probe.pass(1)).unwrap());
+        assert_eq!((code(&answer), answer.base_offset), (Code::NONE, 2));
+    }
+
+    #[test]
+    fn who_has_waited_long_enough_is_told_in_the_words_of_its_version() {
+        let mut probe = decided(1_000);
+        let (ticket, _) = probe.send(12, produce_request("t", batch_of(1), Some("x")));
+        assert_eq!(answer_of(ticket, &probe.pass(99)), None);
+        let answer = only(answer_of(ticket, &probe.pass(1)).unwrap());
+        assert_eq!(code(&answer), Code::CONCURRENT_TRANSACTIONS);
+        assert_eq!(code(&probe.produce_in(11, "t", "x", batch_of(1))), Code::NOT_ENOUGH_REPLICAS);
+    }
+
+    #[test]
+    fn a_partition_that_nobody_added_is_told_in_the_words_of_its_version() {
+        let mut probe = decided(0);
+        probe.pass(0);
+        assert_eq!(code(&probe.produce_in(11, "t", "x", batch_of(1))), Code::TRANSACTION_ABORTABLE);
+        assert_eq!(code(&probe.produce_in(10, "t", "x", batch_of(1))), Code::INVALID_TXN_STATE);
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch_of(0))), Code::INVALID_PRODUCER_EPOCH);
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch_of(1))), Code::NONE);
     }
 }
