@@ -83,7 +83,10 @@ pub struct Call {
 
 /// What happens to the broker.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "handed in once and taken apart: a box would be one more allocation")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "handed in once and taken apart: a box would be one more allocation"
+)]
 pub enum Input {
     /// A client asks.
     Request(Call, Request),
@@ -168,6 +171,13 @@ pub struct Settings {
     pub max_message_bytes: i32,
     /// The half of KIP-939 that no released broker answers: InitProducerId v6 with Enable2Pc and KeepPreparedTxn.
     pub two_phase_commit: bool,
+}
+
+impl Settings {
+    /// Clusters below level 2 answer as Kafka 3.9 does, which asks only whether a producer has any transaction open.
+    pub(crate) fn compares_epochs(&self) -> bool {
+        self.transaction_version >= 2
+    }
 }
 
 impl Default for Settings {

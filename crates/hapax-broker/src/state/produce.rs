@@ -159,6 +159,7 @@ impl Machine {
         let Some(transactional_id) = production.transactional_id.clone() else { return true };
         let Some((producer_id, epoch)) = producers(&production.parts).first().copied() else { return true };
         let (node, adds, now) = (production.call.node, production.call.version >= ADDS_PARTITIONS, self.now);
+        let of_epoch = self.settings.compares_epochs();
         let mut begin = Vec::new();
         for (at, part) in production.parts.iter_mut().enumerate() {
             let Some(header) = part.transactional() else { continue };
@@ -167,9 +168,11 @@ impl Machine {
             };
             if partition.leader != node {
                 part.outcome = Err(Code::NOT_LEADER_OR_FOLLOWER.into());
-            } else if !partition.log.producers.is_open(producer_id, epoch) {
+            } else if !partition.log.producers.is_open(producer_id, of_epoch.then_some(epoch)) {
                 partition.log.producers.ask(&header, adds, now);
                 begin.push(at);
+            } else {
+                part.verified = true;
             }
         }
         if begin.is_empty() {

@@ -114,11 +114,12 @@ impl Producers {
         self.open.first().map(|(offset, _)| *offset)
     }
 
-    /// Whether the producer has an open transaction of that epoch here (`UnifiedLog.hasOngoingTransaction`).
-    pub(crate) fn is_open(&self, producer_id: i64, epoch: i16) -> bool {
-        self.known
-            .get(&producer_id)
-            .is_some_and(|producer| producer.epoch == epoch && producer.transaction_from.is_some())
+    /// Whether the producer has an open transaction here, of that epoch if one is given
+    /// (`UnifiedLog.hasOngoingTransaction`, which compares epochs since Kafka 4.0).
+    pub(crate) fn is_open(&self, producer_id: i64, epoch: Option<i16>) -> bool {
+        self.known.get(&producer_id).is_some_and(|producer| {
+            epoch.is_none_or(|epoch| producer.epoch == epoch) && producer.transaction_from.is_some()
+        })
     }
 
     /// Remembers that the coordinator is being asked about a first append. `bumps`: every transaction has its own
@@ -155,7 +156,7 @@ impl Producers {
             if known.is_some_and(|producer| header.producer_epoch < producer.epoch) {
                 return Err(Code::INVALID_PRODUCER_EPOCH);
             }
-            let open = self.is_open(header.producer_id, header.producer_epoch);
+            let open = self.is_open(header.producer_id, Some(header.producer_epoch));
             if header.is_transactional() && !open && !verified {
                 return Err(Code::INVALID_TXN_STATE);
             }

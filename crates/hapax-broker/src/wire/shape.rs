@@ -440,12 +440,12 @@ mod tests {
 
     /// Random bytes that are often small numbers, so that lengths and counts often fit.
     fn bytes(random: &mut fastrand::Rng) -> Vec<u8> {
-        let length = random.usize(0..80);
-        let byte = |random: &mut fastrand::Rng| match random.u8(0..10) {
-            0..6 => random.u8(0..4),
-            6..8 => random.u8(..),
-            8 => 0xff,
-            _ => b'a',
+        let length = random.usize(0..120);
+        let byte = |random: &mut fastrand::Rng| match random.u8(0..20) {
+            0..14 => 0,
+            14..18 => random.u8(1..3),
+            18 => random.u8(..),
+            _ => 0xff,
         };
         (0..length).map(|_| byte(random)).collect()
     }
@@ -456,7 +456,10 @@ mod tests {
         for (key, range) in ADVERTISED {
             for version in range.min..=range.max {
                 let mut decoded = 0;
-                for _ in 0..4_000 {
+                for _ in 0..100_000 {
+                    if decoded == 50 {
+                        break;
+                    }
                     let bytes = Bytes::from(bytes(&mut random));
                     let Some(shaped) = check(*key, version, &bytes) else { continue };
                     let mut rest = bytes.clone();
@@ -465,7 +468,7 @@ mod tests {
                         assert_eq!(bytes.len() - rest.remaining(), shaped, "{key:?} {version} {bytes:?}");
                     }
                 }
-                assert!(decoded > 0, "{key:?} {version}: no random bytes were such a request");
+                assert!(decoded >= 5, "{key:?} {version}: no random bytes were such a request");
             }
         }
     }

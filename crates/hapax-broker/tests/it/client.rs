@@ -4,9 +4,10 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hapax_broker::wire::{Request, Response};
 use kafka_protocol::{
     messages::{
-        ApiKey, CreateTopicsRequest, EndTxnRequest, InitProducerIdRequest, InitProducerIdResponse,
-        MetadataRequest, MetadataResponse, ProducerId, RequestHeader, TopicName, TransactionalId,
-        create_topics_request::CreatableTopic, metadata_request::MetadataRequestTopic,
+        ApiKey, ApiVersionsRequest, CreateTopicsRequest, EndTxnRequest, FindCoordinatorRequest,
+        InitProducerIdRequest, InitProducerIdResponse, MetadataRequest, MetadataResponse, ProducerId,
+        RequestHeader, TopicName, TransactionalId, create_topics_request::CreatableTopic,
+        metadata_request::MetadataRequestTopic,
     },
     protocol::{Encodable, StrBytes},
 };
@@ -110,6 +111,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     /// Asks for a producer id until the coordinator is there.
     pub(crate) async fn init_producer(&mut self, id: &str) -> InitProducerIdResponse {
         for _ in 0..200 {
+            let find = FindCoordinatorRequest::default()
+                .with_key_type(1)
+                .with_coordinator_keys(vec![StrBytes::from_string(id.into())]);
+            self.ask(4, find).await;
             let Response::InitProducerId(answer) = self.ask(4, init(id)).await else {
                 panic!("another answer")
             };
@@ -163,6 +168,12 @@ pub(crate) fn metadata(topics: &[&str]) -> MetadataRequest {
     MetadataRequest::default()
         .with_topics(Some(topics.iter().map(named).collect()))
         .with_allow_auto_topic_creation(false)
+}
+
+pub(crate) fn api_versions() -> ApiVersionsRequest {
+    ApiVersionsRequest::default()
+        .with_client_software_name(StrBytes::from_static_str("test"))
+        .with_client_software_version(StrBytes::from_static_str("1"))
 }
 
 fn transactional_id(id: &str) -> TransactionalId {

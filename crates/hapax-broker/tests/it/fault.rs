@@ -5,7 +5,6 @@ use hapax_broker::{
     Afterwards, ApiKey, Broker, Faults, Rule, ServerOptions, Settings, Step, Verdict,
     wire::{ADVERTISED, Request, Response, frame},
 };
-use kafka_protocol::messages::ApiVersionsRequest;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, Instant},
@@ -125,7 +124,7 @@ async fn apiversions_answers_as_an_older_broker() {
     )
     .unwrap();
     let _guard = broker.faults().guard(Rule::on(ApiKey::ApiVersions).then(old).always()).unwrap();
-    let Response::ApiVersions(answer) = client.ask(3, ApiVersionsRequest::default()).await else { panic!() };
+    let Response::ApiVersions(answer) = client.ask(3, client::api_versions()).await else { panic!() };
     let highest = |key: ApiKey| {
         answer.api_keys.iter().find(|range| range.api_key == key as i16).map(|range| range.max_version)
     };
@@ -236,7 +235,9 @@ async fn every_request_of_every_version_has_a_well_formed_error_answer() {
                 if found == 3 {
                     break;
                 }
-                let bytes: Vec<u8> = (0..60).map(|_| random.u8(0..4)).collect();
+                let byte =
+                    |random: &mut fastrand::Rng| if random.u8(0..4) == 0 { random.u8(0..4) } else { 0 };
+                let bytes: Vec<u8> = (0..120).map(|_| byte(&mut random)).collect();
                 let Ok(request) = frame::body_of(*key, version, bytes.into()) else { continue };
                 if matches!(&request, Request::Produce(produce) if produce.acks == 0) {
                     continue;

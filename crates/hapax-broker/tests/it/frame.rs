@@ -11,7 +11,7 @@ use hapax_broker::{
     },
 };
 use kafka_protocol::messages::{
-    ApiKey, ApiVersionsRequest, CreateTopicsRequest, FetchRequest, ListOffsetsRequest, ProduceRequest,
+    ApiKey, CreateTopicsRequest, FetchRequest, ListOffsetsRequest, ProduceRequest,
     create_topics_request::CreatableTopic,
     fetch_request::{FetchPartition, FetchTopic},
     list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic},
@@ -156,7 +156,7 @@ async fn a_frame_longer_than_allowed_is_refused_before_room_is_made() {
 async fn apiversions_in_an_unknown_version_is_answered_in_version_zero() {
     let broker = Broker::start(Settings::default(), ServerOptions::default()).await.unwrap();
     let mut client = Client::connect(&broker.bootstrap()).await;
-    let mut newer = frame(1, "test", 3, &ApiVersionsRequest::default().into()).to_vec();
+    let mut newer = frame(1, "test", 3, &client::api_versions().into()).to_vec();
     newer[6..8].copy_from_slice(&99_i16.to_be_bytes());
     tokio::io::AsyncWriteExt::write_all(&mut client.stream, &newer).await.unwrap();
     let mut answer = client.frame().await.unwrap().split_off(4);
@@ -165,7 +165,7 @@ async fn apiversions_in_an_unknown_version_is_answered_in_version_zero() {
     assert_eq!(answer.error_code, 35);
     assert_eq!((answer.api_keys[0].api_key, answer.api_keys[0].max_version), (18, 4));
     // The connection is as good as new.
-    assert!(matches!(client.ask(4, ApiVersionsRequest::default()).await, Response::ApiVersions(_)));
+    assert!(matches!(client.ask(4, client::api_versions()).await, Response::ApiVersions(_)));
     broker.stop().await;
 }
 

@@ -1,6 +1,6 @@
 //! What a broker keeps, and what it does with what it finds.
 
-use crate::client::{Client, Folder};
+use crate::client::{self, Client, Folder};
 use hapax_broker::{Broker, JournalError, ServerOptions, Settings, server::StartError};
 use std::{fs, path::PathBuf};
 
@@ -153,7 +153,7 @@ async fn what_only_looks_is_not_kept() {
     let before = fs::metadata(file(&folder)).unwrap().len();
     for _ in 0..20 {
         client.metadata(&["t", "nowhere"]).await;
-        client.ask(4, kafka_protocol::messages::ApiVersionsRequest::default()).await;
+        client.ask(4, client::api_versions()).await;
     }
     broker.state();
     assert_eq!(fs::metadata(file(&folder)).unwrap().len(), before);

@@ -8,7 +8,7 @@ use hapax_broker::{
     Afterwards, ApiKey, Broker, Proxy, ProxyOptions, Rule, ServerOptions, Settings, Step, Verdict,
     wire::Response,
 };
-use kafka_protocol::messages::{ApiVersionsRequest, FindCoordinatorRequest};
+use kafka_protocol::messages::FindCoordinatorRequest;
 use std::time::Duration;
 
 async fn pair() -> (Broker, Proxy) {
@@ -61,7 +61,7 @@ async fn answers_are_lost_cut_delayed_and_replaced_in_their_order() {
     let error = proxy.faults().guard(rule(Verdict::Error { code: 51, applied: false }).nth(2)).unwrap();
     client.send(4, client::end("x", true)).await;
     client.send(4, client::end("x", true)).await;
-    client.send(0, ApiVersionsRequest::default()).await;
+    client.send(0, client::api_versions()).await;
     for correlation in 1..=3_u32 {
         let frame = client.frame().await.unwrap();
         assert_eq!(frame[..4], correlation.to_be_bytes());
@@ -132,8 +132,7 @@ async fn an_older_cluster_is_played_in_front_of_a_new_one() {
     let (_broker, proxy) = pair().await;
     let old: Verdict = serde_json::from_str(r#"{"old_api_versions":{"highest":{"EndTxn":4}}}"#).unwrap();
     let _guard = proxy.faults().guard(Rule::on(ApiKey::ApiVersions).then(old)).unwrap();
-    let Response::ApiVersions(answer) = connect(&proxy).await.ask(3, ApiVersionsRequest::default()).await
-    else {
+    let Response::ApiVersions(answer) = connect(&proxy).await.ask(3, client::api_versions()).await else {
         panic!("another answer")
     };
     let end = answer.api_keys.iter().find(|range| range.api_key == ApiKey::EndTxn as i16).unwrap();

@@ -22,12 +22,10 @@ async fn every_node_has_its_own_listener_and_metadata_names_them_all() {
 async fn requests_in_line_are_answered_in_their_order() {
     let broker = Broker::start(Settings::default(), ServerOptions::default()).await.unwrap();
     let mut client = Client::connect(&broker.bootstrap()).await;
-    for version in 0..=12 {
-        if version != 0 {
-            client.send(version, metadata(&[])).await;
-        }
+    for version in 4..=12 {
+        client.send(version, metadata(&[])).await;
     }
-    for correlation in 1..=12_u32 {
+    for correlation in 1..=9_u32 {
         assert_eq!(client.frame().await.unwrap()[..4], correlation.to_be_bytes());
     }
     broker.stop().await;

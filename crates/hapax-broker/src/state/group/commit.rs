@@ -171,7 +171,8 @@ impl Machine {
         let (transactional_id, producer_id, epoch) = of;
         let partition = self.offsets_partition(committer.group);
         let place = self.catalog.partition(CONSUMER_OFFSETS, partition).ok_or(Code::NOT_COORDINATOR)?;
-        if place.log.producers.is_open(producer_id, epoch) {
+        let of_epoch = self.settings.compares_epochs();
+        if place.log.producers.is_open(producer_id, of_epoch.then_some(epoch)) {
             return Ok(());
         }
         let how = if committer.version >= 5 { Admit::AddImplicitly } else { Admit::Verify };

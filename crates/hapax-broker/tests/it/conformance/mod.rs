@@ -70,11 +70,7 @@ fn difference(real: &[String], ours: &[String]) -> Option<String> {
     let line = |lines: &[String], index: usize| lines.get(index).cloned().unwrap_or_else(|| "(ended)".into());
     let index = (0..length).find(|&index| line(real, index) != line(ours, index))?;
     let before = real[..index.min(real.len())].join("\n    ");
-    Some(format!(
-        "    {before}\n  real: {}\n  ours: {}",
-        line(real, index),
-        line(ours, index)
-    ))
+    Some(format!("    {before}\n  real: {}\n  ours: {}", line(real, index), line(ours, index)))
 }
 
 fn compare(version: Version, protocol: Protocol, ours: &str) {

@@ -42,14 +42,21 @@ impl Peer {
     }
 
     /// As [`Peer::ask`], where the node may hang up.
-    pub(crate) fn exchange(&mut self, address: &str, version: i16, request: &Request) -> io::Result<Response> {
+    pub(crate) fn exchange(
+        &mut self,
+        address: &str,
+        version: i16,
+        request: &Request,
+    ) -> io::Result<Response> {
         self.correlation += 1;
         let frame = frame(self.correlation, version, request);
         let answered = self.round(address, &frame);
         let mut answer = answered.inspect_err(|_| drop(self.connections.remove(address)))?;
         let key = request.key();
-        ResponseHeader::decode(&mut answer, key.response_header_version(version)).map_err(io::Error::other)?;
-        let response = Response::decode(key, version, &mut answer).expect("every key asked for is one of ours");
+        ResponseHeader::decode(&mut answer, key.response_header_version(version))
+            .map_err(io::Error::other)?;
+        let response =
+            Response::decode(key, version, &mut answer).expect("every key asked for is one of ours");
         assert!(!answer.has_remaining(), "{key:?} v{version}: the answer is longer than its version defines");
         response.map_err(io::Error::other)
     }

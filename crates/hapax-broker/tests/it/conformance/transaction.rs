@@ -83,14 +83,14 @@ fn end_of_strangers(world: &mut World, protocol: Protocol) {
     for state in STATES {
         let id = format!("strange-{state}").to_lowercase();
         let own = put(world, protocol, &id, state);
-        for version in [0, 1, 2, 3, 4, 5] {
+        for version in 0..=protocol.end() {
             world.end(&id, version, own.stranger(), true);
         }
         world.end(&id, protocol.end(), Identity { epoch: own.epoch.saturating_sub(1), ..own }, true);
         world.describe(&id);
     }
     let own = world.init("known", 4, None).unwrap();
-    for version in [0, 1, 2, 3, 4, 5] {
+    for version in 0..=protocol.end() {
         world.end("never-initialised", version, own, true);
         world.end("known", version, own.later(1), true);
     }
@@ -197,7 +197,8 @@ fn time_out(world: &mut World, protocol: Protocol) {
 fn aborted(world: &mut World, id: &str, own: Identity) {
     let begin = std::time::Instant::now();
     loop {
-        let mut look = World::new(&world.peer().bootstrap(), &world.name("").trim_end_matches('-').to_owned());
+        let mut look =
+            World::new(&world.peer().bootstrap(), &world.name("").trim_end_matches('-').to_owned());
         let seen = look.describe(id);
         if seen != Some(own) {
             break;

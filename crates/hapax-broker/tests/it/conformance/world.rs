@@ -9,9 +9,10 @@ use bytes::{Bytes, BytesMut};
 use hapax_broker::wire::Response;
 use kafka_protocol::{
     messages::{
-        AddPartitionsToTxnRequest, CreateTopicsRequest, DescribeProducersRequest, DescribeTransactionsRequest,
-        EndTxnRequest, FetchRequest, FindCoordinatorRequest, InitProducerIdRequest, ListOffsetsRequest,
-        ListTransactionsRequest, MetadataRequest, ProduceRequest, ProducerId,
+        AddPartitionsToTxnRequest, CreateTopicsRequest, DescribeProducersRequest,
+        DescribeTransactionsRequest, EndTxnRequest, FetchRequest, FindCoordinatorRequest,
+        InitProducerIdRequest, ListOffsetsRequest, ListTransactionsRequest, MetadataRequest, ProduceRequest,
+        ProducerId,
         add_partitions_to_txn_request::AddPartitionsToTxnTopic,
         create_topics_request::{CreatableTopic, CreatableTopicConfig},
         describe_producers_request::TopicRequest,
@@ -83,6 +84,11 @@ impl World {
             producers: Vec::new(),
             lines: Vec::new(),
         }
+    }
+
+    /// The same scenario, with a transcript that nobody compares: to wait for something.
+    pub(crate) fn beside(&mut self) -> Self {
+        Self::new(&self.peer.bootstrap(), &self.prefix)
     }
 
     pub(crate) fn transcript(self) -> Vec<String> {
@@ -225,7 +231,14 @@ impl World {
         (code == 0).then_some(identity)
     }
 
-    pub(crate) fn add(&mut self, id: &str, version: i16, own: Identity, topic: &str, partitions: &[i32]) -> i16 {
+    pub(crate) fn add(
+        &mut self,
+        id: &str,
+        version: i16,
+        own: Identity,
+        topic: &str,
+        partitions: &[i32],
+    ) -> i16 {
         let (name, topic_name) = (self.name(id), self.name(topic));
         let wanted = AddPartitionsToTxnTopic::default()
             .with_name(text(&topic_name).into())
@@ -242,10 +255,11 @@ impl World {
                 unreachable!()
             };
             let topics = answer.results_by_topic_v3_and_below.iter();
-            let codes: Vec<(i32, i16)> = topics
+            let mut codes: Vec<(i32, i16)> = topics
                 .flat_map(|topic| &topic.results_by_partition)
                 .map(|result| (result.partition_index, result.partition_error_code))
                 .collect();
+            codes.sort_unstable();
             (codes.first().map_or(-2, |(_, code)| *code), codes)
         });
         let own = self.identity(own);
@@ -347,9 +361,8 @@ impl World {
         let data = PartitionProduceData::default()
             .with_index(batch.partition)
             .with_records(Some(batch.encoded(self.zero)));
-        let topic_data = TopicProduceData::default()
-            .with_name(text(&topic).into())
-            .with_partition_data(vec![data]);
+        let topic_data =
+            TopicProduceData::default().with_name(text(&topic).into()).with_partition_data(vec![data]);
         let request = ProduceRequest::default()
             .with_transactional_id(id.map(|id| text(&id).into()))
             .with_acks(-1)
@@ -383,8 +396,7 @@ impl World {
             .with_current_leader_epoch(-1)
             .with_log_start_offset(-1)
             .with_partition_max_bytes(10_000_000);
-        let topic_wanted =
-            FetchTopic::default().with_topic(text(&name).into()).with_partitions(vec![wanted]);
+        let topic_wanted = FetchTopic::default().with_topic(text(&name).into()).with_partitions(vec![wanted]);
         let request = FetchRequest::default()
             .with_replica_id((-1).into())
             .with_max_wait_ms(10)
@@ -394,11 +406,16 @@ impl World {
             .with_topics(vec![topic_wanted]);
         let (code, answer) = self.settled(&[], |world| {
             let leader = world.leader(&name, partition);
-            let Response::Fetch(answer) = world.peer.ask(&leader, 11, request.clone()) else { unreachable!() };
+            let Response::Fetch(answer) = world.peer.ask(&leader, 11, request.clone()) else {
+                unreachable!()
+            };
             let found = answer.responses[0].partitions[0].clone();
             (found.error_code, found)
         });
-        let mut aborted: Vec<(i64, i64)> = answer.aborted_transactions.iter().flatten()
+        let mut aborted: Vec<(i64, i64)> = answer
+            .aborted_transactions
+            .iter()
+            .flatten()
             .map(|entry| (entry.first_offset, entry.producer_id.0))
             .collect();
         aborted.sort_unstable();
@@ -442,7 +459,9 @@ impl World {
             (found.error_code, (found.offset, found.timestamp))
         });
         let at = if at < 0 { at } else { at - self.zero };
-        self.note(format!("list_offset {topic}-{partition} {time} committed {committed} -> {code} {offset} at {at}"));
+        self.note(format!(
+            "list_offset {topic}-{partition} {time} committed {committed} -> {code} {offset} at {at}"
+        ));
     }
 
     /// Producers that a partition knows.
