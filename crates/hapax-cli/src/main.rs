@@ -14,13 +14,20 @@ mod audit;
 mod command;
 mod config;
 mod crash;
+mod excerpt;
 mod screen;
+mod topic;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
 use hapax::{Code, Host, JobError};
 use screen::Screen;
-use std::{panic, process::ExitCode};
+use std::{
+    io::{self, Write},
+    os::unix::net::UnixStream,
+    panic,
+    process::ExitCode,
+};
 
 /// Exit code of an audit that found something.
 const FOUND: u8 = 7;
@@ -34,7 +41,12 @@ const BUG: u8 = 1;
 fn main() -> ExitCode {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        eprintln!("{}: a panic, which is a bug in hapax; please report it with what follows", Code::Bug);
+        // A panic while panicking would end the process without its exit code.
+        let _ = writeln!(
+            io::stderr(),
+            "{}: a panic, which is a bug in hapax; please report it with what follows",
+            Code::Bug
+        );
         usual(info);
     }));
     panic::catch_unwind(hapax).unwrap_or(ExitCode::from(BUG))
@@ -47,10 +59,11 @@ fn hapax() -> ExitCode {
     };
     let screen = Screen::default();
     screen.log_to_it(arguments.log.into());
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return failed(&screen, &JobError::Bug { what: format!("no runtime can be started: {error}") });
+            let message = format!("no runtime can be started: {error}; raise the limit of open files");
+            return failed(&screen, &JobError::Run { code: Code::Machine, message });
         }
     };
     let host = Host::real();
@@ -68,6 +81,13 @@ fn hapax() -> ExitCode {
     }
 }
 
+/// The signals' pair of sockets is asked for by tokio in a way that panics where it is not given; asked for before, it
+/// is there, or its absence is an error.
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    drop((UnixStream::pair()?, UnixStream::pair()?, UnixStream::pair()?));
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
 fn failed(screen: &Screen, error: &JobError) -> ExitCode {
     screen.line(&error.chain());
     ExitCode::from(error.exit_code())
@@ -82,6 +102,6 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    eprint!("{}: {text}", Code::Usage);
+    Screen::default().line(format!("{}: {text}", Code::Usage).trim_end());
     ExitCode::from(USAGE)
 }

@@ -1,4 +1,8 @@
-//! Standard error: log lines, messages, and on a terminal one progress line that stays below them.
+//! Standard error: log lines, messages, and on a terminal one progress line that stays below them. Standard output:
+//! what a command answers.
+//!
+//! Invariants: nothing that cannot be written ends the process, or changes its exit code; control characters of data,
+//! which could steer a terminal, are shown and not sent.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -19,8 +23,12 @@ pub(crate) struct Screen {
 impl Screen {
     /// Sends log events here.
     pub(crate) fn log_to_it(&self, level: LevelFilter) {
-        let lines =
-            tracing_subscriber::fmt().with_writer(self.clone()).with_ansi(false).with_max_level(level);
+        let lines = tracing_subscriber::fmt()
+            .with_writer(self.clone())
+            .with_ansi(false)
+            .with_max_level(level)
+            // They would be printed to standard error by a macro that panics where that is closed.
+            .log_internal_errors(false);
         // Fails only where a subscriber is set already, which then has the log.
         let _ = tracing::subscriber::set_global_default(lines.finish());
     }
@@ -47,7 +55,21 @@ impl Screen {
         let _ = self.above(&[text.as_bytes(), b"\n"].concat());
     }
 
+    /// Writes what a command answers to standard output. A reader that has gone away wants no more; of another
+    /// failure standard error tells.
+    pub(crate) fn answer(&self, text: &str) {
+        let mut out = io::stdout().lock();
+        match writeln!(out, "{text}").and_then(|()| out.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                self.line(&format!("standard output cannot be written: {error}; the exit code stands"));
+            }
+            _ => {}
+        }
+    }
+
     fn above(&self, bytes: &[u8]) -> io::Result<()> {
+        let text = visible(&String::from_utf8_lossy(bytes));
+        let bytes = text.as_bytes();
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = io::stderr().lock();
         if status.is_empty() {
@@ -60,14 +82,28 @@ impl Screen {
     }
 }
 
+/// The text with its control characters written out; lines stay lines.
+pub(crate) fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            c if c.is_control() => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
 impl Write for Screen {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.above(bytes)?;
+        // A log that nobody reads does not end the job.
+        let _ = self.above(bytes);
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        Ok(())
     }
 }
 
@@ -76,5 +112,15 @@ impl<'a> MakeWriter<'a> for Screen {
 
     fn make_writer(&'a self) -> Self {
         self.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_shown_and_lines_stay_lines() {
+        assert_eq!(visible("a\0b\x1b[2J\r\u{9b}\nü\t."), "a\\u{0}b\\u{1b}[2J\\u{d}\\u{9b}\nü\t.");
     }
 }

@@ -1,8 +1,8 @@
 //! Every bound of the protocol, with its reason.
 
-/// Checkpoints kept behind the newest settled one and itself: three cover the last handle of each of a lane's ids,
-/// which recovery compares with the brokers, and give a person something to go back to.
-pub const KEEP_CHECKPOINTS: usize = 3;
+/// Checkpoints kept, the newest one included. Recovery compares the last handle of each of a lane's three ids with the
+/// brokers, and must find them also in a store that has lost its newest slots.
+pub const KEEP_CHECKPOINTS: usize = 6;
 
 /// Epochs that are begun and not yet recorded: one written, one prepared, one committing, one per id of a lane.
 pub const WINDOW: u64 = crate::id::IDS_PER_LANE;

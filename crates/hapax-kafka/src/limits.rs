@@ -53,7 +53,7 @@ pub const MAX_PRODUCE_IN_FLIGHT: usize = 5;
 /// time, so a larger one only delays the answer.
 pub const MAX_PRODUCE_REQUEST: usize = 8 * 1024 * 1024;
 
-/// How often a producer that waits without a delivery timeout says what it waits for.
+/// How often a producer says which records have waited longer than this for their acknowledgement.
 pub const STILL_UNDELIVERED_REPORT: Duration = Duration::from_secs(10);
 
 /// How long a topic that was there may be unknown to brokers before it counts as deleted: metadata reaches a restarted
@@ -77,3 +77,16 @@ pub const GONE_TOPIC_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a partition that cannot be fetched is nobody's concern; then the log says so, again after
 /// [`STILL_WAITING_REPORT`].
 pub const FETCH_TROUBLE_REPORT: Duration = Duration::from_secs(10);
+
+/// Looks at the last stable offsets of an ended transaction's partitions before each of them is asked by itself:
+/// markers are written within milliseconds, and another producer's transaction may hold the offset for minutes.
+pub const MARKER_LOOKS: u32 = 6;
+
+/// First wait between two looks for markers; it doubles.
+pub const MARKER_PAUSE: Duration = Duration::from_millis(2);
+
+/// Longest wait between two looks for markers.
+pub const MARKER_PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// How long one look for a marker may take, and how long a partition must be said not to be there until it is believed.
+pub const MARKER_PATIENCE: Duration = Duration::from_secs(10);

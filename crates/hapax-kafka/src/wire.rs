@@ -62,6 +62,7 @@ requests! {
     24 "AddPartitionsToTxn" AddPartitionsToTxnRequest -> AddPartitionsToTxnResponse;
     25 "AddOffsetsToTxn" AddOffsetsToTxnRequest -> AddOffsetsToTxnResponse;
     26 "EndTxn" EndTxnRequest -> EndTxnResponse;
+    27 "WriteTxnMarkers" WriteTxnMarkersRequest -> WriteTxnMarkersResponse;
     28 "TxnOffsetCommit" TxnOffsetCommitRequest -> TxnOffsetCommitResponse;
     32 "DescribeConfigs" DescribeConfigsRequest -> DescribeConfigsResponse;
     61 "DescribeProducers" DescribeProducersRequest -> DescribeProducersResponse;

@@ -177,6 +177,11 @@ impl StoreError {
         }
     }
 
+    /// Is something there that is not what we wrote?
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Misplaced { .. })
+    }
+
     /// May the operation have changed the store all the same, now or later?
     ///
     /// Says nothing about a put: its earlier tries count too, so [`crate::PutOutcome::Unknown`] always may.

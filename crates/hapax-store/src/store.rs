@@ -169,6 +169,15 @@ impl Store {
         self.put_job(record, current.next()).await
     }
 
+    /// The newest incarnation that left anything, with or without a record that can be read: the next life of the job
+    /// must be a later one, or it would find slots that are not its own.
+    ///
+    /// # Errors
+    /// As the store fails.
+    pub async fn newest_incarnation(&self, job: &Name) -> Result<Option<Incarnation>, StoreError> {
+        Ok(self.incarnations(job).await?.first().copied())
+    }
+
     /// A cohort's chain. Touches nothing.
     pub fn chain(&self, job: &Name, incarnation: Incarnation, cohort: u32) -> Chain {
         let folder = layout::chain_folder(&self.root, job, incarnation, cohort);

@@ -120,6 +120,8 @@ pub enum Code {
     BadRecord,
     /// A topic has fewer partitions than before, or is another one.
     TopicChanged,
+    /// A partition was not told that a transaction is ended, and may not be told by the job.
+    MarkerMissing,
     /// Writing failed.
     Write,
     /// Reading failed.
@@ -165,6 +167,7 @@ impl Code {
             Self::SourceGone => "E0405",
             Self::BadRecord => "E0406",
             Self::TopicChanged => "E0407",
+            Self::MarkerMissing => "E0408",
             Self::Superseded => "E0501",
             Self::Store => "E0601",
             Self::StoreDamaged => "E0602",

@@ -15,6 +15,9 @@ use crate::{
 use hapax_commit::{Name, Strategy, limits::KEEP_CHECKPOINTS};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
+/// Shards of a job at most: each has channels of its own in every run, and a claim names three ids for each of its lanes.
+pub const MAX_SHARDS: u32 = 10_000;
+
 /// A pipeline with a stable name.
 #[derive(Clone)]
 pub struct Job {
@@ -255,6 +258,7 @@ impl Job {
             code: Code::Pipeline,
             message: format!("job {error}"),
         })?;
+        self.check_loops()?;
         let sinks = self.sinks()?;
         let plan = Plan {
             name,
@@ -267,6 +271,36 @@ impl Job {
         };
         plan.check()?;
         Ok(plan)
+    }
+
+    /// A job that reads without an end what it writes never comes to rest.
+    fn check_loops(&self) -> Result<(), JobError> {
+        for (cluster, topics) in self.sources.iter().filter_map(|source| source.endless_topics()) {
+            let loops = |sink: &&KafkaSink| {
+                sink.route.topic.as_ref().is_some_and(|topic| topics.contains(topic))
+                    && self.same_cluster(cluster, &sink.cluster)
+            };
+            if let Some(sink) = self.kafka_sinks.iter().find(loops) {
+                return Err(contradiction(format!(
+                    "job {}: topic {} of cluster {cluster} is read without an end and written, so what is written is read \
+                     again for ever; write to another topic, or give the source an end",
+                    self.name,
+                    sink.route.name()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Two names are one cluster where they share an address.
+    fn same_cluster(&self, one: &Name, other: &str) -> bool {
+        let addresses = |name: &str| {
+            let found = self.clusters.iter().find(|(known, _)| known.as_str() == name);
+            found.map_or("", |(_, cluster)| cluster.brokers.as_str()).split(',').map(str::trim)
+        };
+        one.as_str() == other
+            || addresses(one.as_str())
+                .any(|address| !address.is_empty() && addresses(other).any(|found| found == address))
     }
 
     /// All Kafka sinks of one cluster and one guarantee are one sink with several routes.
@@ -342,6 +376,7 @@ impl Plan {
         }
         self.check_names()?;
         self.check_guarantee()?;
+        self.check_shards()?;
         self.check_times()
     }
 
@@ -380,6 +415,20 @@ impl Plan {
         Ok(())
     }
 
+    fn check_shards(&self) -> Result<(), JobError> {
+        match self.settings.shards {
+            Some(0) => Err(contradiction(format!(
+                "job {}: shards = 0 would read nothing; take at least 1",
+                self.name
+            ))),
+            Some(shards) if shards > MAX_SHARDS => Err(contradiction(format!(
+                "job {}: shards = {shards} are more than a job may have; take at most {MAX_SHARDS}",
+                self.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     fn check_times(&self) -> Result<(), JobError> {
         let Settings { interval, transaction_timeout, .. } = &self.settings;
         if interval.is_zero() || *interval > limits::MAX_INTERVAL {
@@ -387,12 +436,6 @@ impl Plan {
                 "job {}: checkpoint interval {interval:?} is not between 1 ms and {:?}",
                 self.name,
                 limits::MAX_INTERVAL
-            )));
-        }
-        if self.settings.shards == Some(0) {
-            return Err(contradiction(format!(
-                "job {}: shards = 0 would read nothing; take at least 1",
-                self.name
             )));
         }
         if self.settings.keep < KEEP_CHECKPOINTS {

@@ -99,6 +99,12 @@ pub(crate) const GENERATOR_BATCH: u64 = 1_000;
 /// Shortest wait of a generator with a rate: it makes more at a time instead of waking up more often.
 pub(crate) const GENERATOR_PAUSE: Duration = Duration::from_millis(10);
 
+/// Looks for the record of a job that has a folder already, and the wait between two of them: another start of the same
+/// job puts it within milliseconds.
+pub(crate) const RECORD_LOOKS: u32 = 10;
+/// See [`RECORD_LOOKS`].
+pub(crate) const RECORD_PAUSE: Duration = Duration::from_millis(200);
+
 /// How often recovery looks at the time while it waits for answers: deadlines are minutes.
 pub(crate) const RECOVERY_TICK: Duration = Duration::from_secs(1);
 

@@ -45,7 +45,7 @@ fn report(screen: &Screen, summary: &Summary, json: bool) {
     tracing::info!(job = %summary.job, records_in, records_out, skipped, dropped, epoch, "{how}");
     if json {
         match serde_json::to_string(summary) {
-            Ok(text) => println!("{text}"),
+            Ok(text) => screen.answer(&text),
             Err(error) => screen.line(&format!("the summary cannot be written: {error}")),
         }
     }

@@ -2,10 +2,11 @@
 //!
 //! A topic is read `read_committed`, from its first record to the last stable offset; a file to its length.
 
-use crate::audit::Place;
+use crate::{audit::Place, topic};
 use hapax::{
     Code, Host, JobError, RecordRef,
     batch::{Headers, Origin},
+    source::irregular,
 };
 use hapax_commit::SplitId;
 use hapax_host::{Deadline, OpenFile};
@@ -60,12 +61,11 @@ impl FromStr for Side {
         let wrong = || format!("{text:?} is not of the form kafka://host:port,host:port/topic,topic");
         let (brokers, topics) = rest.split_once('/').ok_or_else(wrong)?;
         let topics: Vec<String> = topics.split(',').map(str::to_owned).collect();
-        let legal = |name: &String| {
-            !name.is_empty()
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
-        };
-        if brokers.is_empty() || !topics.iter().all(legal) {
+        if brokers.is_empty() {
             return Err(wrong());
+        }
+        if let Some(why) = topics.iter().find_map(|name| topic::check(name).err()) {
+            return Err(format!("{}: {why}", wrong()));
         }
         Ok(Self::Topics { brokers: brokers.to_owned(), topics })
     }
@@ -88,12 +88,17 @@ impl Names {
     /// A place as a person finds it.
     pub(super) fn of(&self, place: Place) -> String {
         match self.0.get(place.partition as usize) {
-            Some(origin) if origin.partitions.is_some() => {
-                format!("{}-{} offset {}", origin.topic, origin.partition, place.offset)
-            }
-            Some(origin) => format!("{} byte {}", origin.topic, place.offset),
+            Some(origin) => self::place(origin, place.offset),
             None => format!("partition {} offset {}", place.partition, place.offset),
         }
+    }
+}
+
+/// An offset of a partition, or a byte of a file.
+pub(super) fn place(origin: &Origin, offset: u64) -> String {
+    match origin.partitions {
+        Some(_) => format!("{}-{} offset {offset}", origin.topic, origin.partition),
+        None => format!("{} byte {offset}", origin.topic),
     }
 }
 
@@ -285,11 +290,21 @@ pub(super) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn open(host: &Host, path: &'a Path) -> Result<Self, JobError> {
+        let failed = |error: io::Error| unusable(path, format!("cannot be read: {error}"));
+        if let Some(what) = irregular(path).map_err(failed)? {
+            return Err(unusable(
+                path,
+                format!(
+                    "it is {what} and not a regular file, so where it ends is not known before it is read; write it to \
+                     a file first"
+                ),
+            ));
+        }
         let opened = host.files().open(path).and_then(|file| {
             let end = file.identity()?.length;
             Ok(Self { path, file, end })
         });
-        opened.map_err(|error| unusable(path, format!("cannot be read: {error}")))
+        opened.map_err(failed)
     }
 
     fn read(self, take: &mut impl Take) -> Result<Names, JobError> {

@@ -11,7 +11,7 @@ use crate::{
         Audit, Config, Example, Finding, Id, Item, Order, OrderTooLong, Ordering, Place, Report, SORT_MEMORY,
         SpillError,
     },
-    screen::Screen,
+    screen::{Screen, visible},
 };
 use hapax::{
     Code, Host, JobError, RecordRef,
@@ -50,11 +50,8 @@ pub(crate) async fn verify(host: &Host, screen: &Screen, arguments: VerifyArgume
         actual: &actual_names,
         unordered: arguments.unordered,
     };
-    if arguments.json {
-        println!("{}", view.json());
-    } else {
-        println!("{}", view.text());
-    }
+    let text = if arguments.json { view.json().to_string() } else { visible(&view.text()) };
+    screen.answer(&text);
     if report.is_clean() {
         return Ok(0);
     }
@@ -119,13 +116,11 @@ struct Feed<'a, F> {
 
 impl<F: FnMut(&Item) -> Result<(), SpillError>> Take for Feed<'_, F> {
     fn take(&mut self, origin: &Origin, place: Place, record: RecordRef<'_>) -> Result<(), JobError> {
-        let unfit = |reason: String| JobError::Configuration {
-            code: Code::BadRecord,
-            message: format!(
-                "verify: the record at {}-{} offset {}: {reason}; let --id and --order fit every record (select leaves \
-                 records out)",
-                origin.topic, origin.partition, record.offset
-            ),
+        let unfit = |reason: String| {
+            let at = side::place(origin, place.offset);
+            usage(format!(
+                "verify: the record at {at}: {reason}; let --id and --order fit every record (select leaves records out)"
+            ))
         };
         let ids = self.rules.ids(origin, record).map_err(unfit)?;
         if ids.is_empty() {

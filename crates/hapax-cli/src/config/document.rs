@@ -4,6 +4,7 @@
 //! which keys there are is decided elsewhere.
 
 use super::ConfigError;
+use crate::excerpt;
 use std::{collections::BTreeMap, fmt};
 use toml::de::{DeTable, DeValue};
 
@@ -114,6 +115,9 @@ fn value_of(
     })
 }
 
+/// Levels of a path on the command line: no key stands deeper than a few, and tables are walked by recursion.
+const SET_LEVELS: usize = 64;
+
 /// Applies one `--set key=value`: the key is a dotted path, a list's items are numbered from 0. A value that is not
 /// TOML is a text, so that `checkpoint.interval=200ms` needs no quotes.
 pub(super) fn set(table: &mut Table, argument: &str) -> Result<(), ConfigError> {
@@ -122,6 +126,11 @@ pub(super) fn set(table: &mut Table, argument: &str) -> Result<(), ConfigError> 
         return Err(refused("must be key=value, like checkpoint.interval=200ms".to_owned()));
     };
     let path = path.trim();
+    let levels = path.split('.').count();
+    if levels > SET_LEVELS {
+        let message = format!("the path has {levels} levels, and may have {SET_LEVELS}");
+        return Err(ConfigError { place: Some(Place::Set(excerpt::shortened(path))), message });
+    }
     let place = Place::Set(path.to_owned());
     let value = parse(&format!("value = {text}"))
         .ok()

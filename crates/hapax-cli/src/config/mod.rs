@@ -17,10 +17,12 @@ mod pipeline;
 mod section;
 mod sink;
 mod source;
+mod store;
 #[cfg(test)]
 mod tests;
 mod value;
 
+use crate::excerpt;
 use document::Place;
 use hapax::{Code, Host, Job, JobError};
 use std::{fmt, path::Path};
@@ -65,7 +67,7 @@ pub(crate) fn load(host: &Host, path: &Path, set: &[String]) -> Result<Job, JobE
         }
         None => std::env::var(name).ok(),
     };
-    job(&text, set, &variable).map_err(|error| wrong(error.to_string()))
+    job(&text, set, &variable).map_err(|error| wrong(excerpt::message(&error.to_string())))
 }
 
 /// A job from the text of a pipeline file.

@@ -5,9 +5,10 @@ use super::{
     document::{Item, Table, Value},
     operator,
     section::{Kind, Section, Which},
-    sink, source,
+    sink, source, store,
 };
-use hapax::{Job, Settings, Strategy};
+use crate::excerpt;
+use hapax::{Job, Name, Settings, Strategy, job::MAX_SHARDS};
 use hapax_commit::limits::KEEP_CHECKPOINTS;
 use std::path::PathBuf;
 
@@ -26,6 +27,10 @@ pub(super) fn job(table: &Table, text: &str) -> Result<Job, ConfigError> {
     let top = Section::new(Kind::Top, table, None, None)?;
     let name =
         top.required("job", "a stable name; every id that the job owns on the brokers begins with it")?;
+    // A name that is cut for the message is no better than the whole of it.
+    Name::new(name)
+        .or_else(|_| Name::new(&excerpt::shortened(name)))
+        .map_err(|error| top.error_at("job", format!("job = {error}")))?;
     top.choice("decider", &[("checkpoint", ())])?;
     top.choice("assignment", &[("all", ())])?;
     let mut settings = Settings::default();
@@ -132,13 +137,11 @@ fn recovery(top: &Section<'_>) -> Result<Option<Vec<Strategy>>, ConfigError> {
 }
 
 fn checkpoint(section: &Section<'_>, settings: &mut Settings) -> Result<(), ConfigError> {
-    if let Some(store) = section.text("store")? {
-        if !store.contains("://") {
-            let url =
-                if store.starts_with('/') { format!("file://{store}") } else { "file:///path".to_owned() };
-            return Err(section.error_at("store", format!("store = {store:?} is not a URL; write {url:?}")));
-        }
-        settings.store = Some(store.to_owned());
+    if let Some(url) = section.text("store")? {
+        store::check(url).map_err(|why| {
+            section.error_at("store", format!("store = {:?} {why}", excerpt::shortened(url)))
+        })?;
+        settings.store = Some(url.to_owned());
     }
     settings.incidents = section.text("incidents")?.map(PathBuf::from);
     if let Some(interval) = section.span("interval")? {
@@ -168,7 +171,7 @@ fn run(section: &Section<'_>, settings: &mut Settings) -> Result<(), ConfigError
     }
     settings.run_backoff = (first, longest);
     settings.workers = section.count("workers", 1)?;
-    settings.shards = section.count("shards", 1)?;
+    settings.shards = section.count_to("shards", 1, MAX_SHARDS)?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use super::{
     document::{Item, Place, Table, Value},
     value,
 };
-use std::{fmt, time::Duration};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 /// A kind of section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,12 +267,31 @@ impl<'a> Section<'a> {
 
     /// A whole number of at least `least`.
     pub(super) fn count<T: TryFrom<i64>>(&self, key: &str, least: i64) -> Result<Option<T>, ConfigError> {
+        self.counted(key, least..=i64::MAX, &format!("the least is {least}"))
+    }
+
+    /// A whole number of `least` to `most`.
+    pub(super) fn count_to<T: TryFrom<i64>>(
+        &self,
+        key: &str,
+        least: i64,
+        most: u32,
+    ) -> Result<Option<T>, ConfigError> {
+        self.counted(key, least..=i64::from(most), &format!("it is {least} to {most}"))
+    }
+
+    fn counted<T: TryFrom<i64>>(
+        &self,
+        key: &str,
+        range: RangeInclusive<i64>,
+        bounds: &str,
+    ) -> Result<Option<T>, ConfigError> {
         let Some(item) = self.item(key) else { return Ok(None) };
         let Value::Integer(number) = item.value else { return Err(self.wrong(key, item, "a whole number")) };
-        let counted = (number >= least).then(|| T::try_from(number).ok()).flatten();
-        counted.map(Some).ok_or_else(|| {
-            self.error_at(key, format!("{key} = {number} is out of range: the least is {least}"))
-        })
+        let counted = range.contains(&number).then(|| T::try_from(number).ok()).flatten();
+        counted
+            .map(Some)
+            .ok_or_else(|| self.error_at(key, format!("{key} = {number} is out of range: {bounds}")))
     }
 
     /// A number above 0.

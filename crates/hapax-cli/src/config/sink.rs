@@ -1,6 +1,7 @@
 //! `[[sink]]`: Kafka topics, lines to a file or to standard output.
 
 use super::{ConfigError, pipeline::cluster_of, section::Section};
+use crate::topic;
 use hapax::{
     Compression, Guarantee, Job, KafkaSink, ProducerSettings,
     operator::OnError,
@@ -67,6 +68,9 @@ fn kafka<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Result<KafkaSink, C
         partitioning: section.choice("partition", &partitioning)?.unwrap_or_default(),
         on_error: section.choice("on_error", &on_error)?.unwrap_or_default(),
     };
+    if let Some(why) = route.topic.as_deref().and_then(|name| topic::check(name).err()) {
+        return Err(section.error_at("topic", format!("topic: {why}")));
+    }
     let guarantee = section.choice("guarantee", &GUARANTEES)?.unwrap_or_default();
     if guarantee == Guarantee::None {
         section.none_of(&["on_error"], "guarantee \"none\" drops and counts what cannot be written")?;

@@ -7,12 +7,16 @@ use super::{
     section::{Kind, Section},
     value,
 };
+use crate::topic;
 use hapax::{
     Job, Name,
     source::{BadLine, End, GeneratorSource, KafkaSource, LineFormat, LinesSource, Start, Template},
 };
 use hapax_kafka::Isolation;
 use std::{collections::BTreeMap, path::PathBuf};
+
+/// Splits of a generator at most: each has a position in every checkpoint.
+const MOST_SPLITS: u32 = 10_000;
 
 const OF_KAFKA: [&str; 5] = ["cluster", "topics", "start", "end", "isolation"];
 const OF_LINES: [&str; 5] = ["file", "files", "format", "follow", "on_error"];
@@ -52,13 +56,22 @@ fn kafka<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Result<KafkaSource,
     if let Some(twice) = topics.iter().enumerate().find(|(at, topic)| topics[..*at].contains(topic)) {
         return Err(section.error_at("topics", format!("topics names {:?} twice", twice.1)));
     }
+    if let Some(why) = topics.iter().find_map(|name| topic::check(name).err()) {
+        return Err(section.error_at("topics", format!("topics: {why}")));
+    }
     let isolation =
         [("read_committed", Isolation::ReadCommitted), ("read_uncommitted", Isolation::ReadUncommitted)];
     let cluster_name = Name::new(cluster).map_err(|error| section.error_at("cluster", error))?;
+    let (start, end) = (start(section, &topics)?, end(section, &topics)?);
+    if let (Start::Timestamp(from), End::Timestamp(to)) = (&start, &end)
+        && to < from
+    {
+        return Err(section.error_at("end", "end is before start, so there is nothing to read"));
+    }
     Ok(KafkaSource {
         name: name(section, cluster)?,
-        start: start(section, &topics)?,
-        end: end(section, &topics)?,
+        start,
+        end,
         isolation: section.choice("isolation", &isolation)?.unwrap_or_default(),
         ..KafkaSource::new(cluster_name, topics)
     })
@@ -183,7 +196,7 @@ fn generator(section: &Section<'_>) -> Result<GeneratorSource, ConfigError> {
     let inner = Section::new(Kind::Generator, table, None, Some(&item.place))?;
     let mut generator = GeneratorSource::new(&name(section, "generator")?, inner.count("count", 0)?);
     generator.rate = inner.rate("rate")?;
-    if let Some(splits) = inner.count("partitions", 1)? {
+    if let Some(splits) = inner.count_to("partitions", 1, MOST_SPLITS)? {
         generator.splits = splits;
     }
     if let Some(seed) = inner.count("seed", 0)? {

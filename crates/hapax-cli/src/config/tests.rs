@@ -76,7 +76,7 @@ recovery = ["resume", "rewind"]
 [checkpoint]
 store = "file:///tmp/x"
 interval = "200ms"
-keep = 5
+keep = 8
 incidents = "/tmp/incidents"
 [run]
 start_timeout = "10s"
@@ -213,7 +213,7 @@ fn types_are_checked_with_their_place() {
         wrong("[checkpoint]", "keep = \"3\""),
         "[checkpoint]: keep must be a whole number, not a text"
     );
-    assert_eq!(wrong("[checkpoint]", "keep = 2"), "[checkpoint]: keep = 2 is out of range: the least is 3");
+    assert_eq!(wrong("[checkpoint]", "keep = 5"), "[checkpoint]: keep = 5 is out of range: the least is 6");
     assert_eq!(
         wrong("[[sink]]", "batch = 16384"),
         "[[sink]] 1: batch = 16384 needs a unit: write \"16384B\" or \"16384KiB\""
@@ -236,10 +236,13 @@ fn types_are_checked_with_their_place() {
 #[test]
 fn a_job_has_a_name_without_dots() {
     assert!(replaced("job = \"orders\"", "").contains("job is missing: a stable name"));
-    let plan = parse(&PIPELINE.replace("job = \"orders\"", "job = \"orders.eu\"")).unwrap().plan();
-    let error = plan.err().unwrap();
-    assert_eq!(error.exit_code(), 2);
-    assert!(error.to_string().contains("\"orders.eu\" is not a name"), "{error}");
+    let error = replaced("job = \"orders\"", "job = \"orders.eu\"");
+    assert!(
+        error.starts_with("line 2: the top of the file: job = \"orders.eu\" is not a name: use 1 to"),
+        "{error}"
+    );
+    let long = replaced("job = \"orders\"", &format!("job = \"{}\"", "x".repeat(10_000)));
+    assert!(long.starts_with("line 2: ") && long.len() < 500, "{long}");
 }
 
 #[test]
@@ -416,6 +419,87 @@ fn a_store_is_a_url() {
         error.ends_with("store = \"/var/lib/hapax\" is not a URL; write \"file:///var/lib/hapax\""),
         "{error}"
     );
+}
+
+#[test]
+fn a_store_that_can_never_be_one_is_an_error_of_its_line() {
+    let error = replaced("memory://", "file://relative");
+    assert!(
+        error.starts_with("line 5: [checkpoint]: store = \"file://relative\" has no absolute path"),
+        "{error}"
+    );
+    assert!(with("checkpoint.store=s3://bucket").err().unwrap().contains("is no kind of store"));
+}
+
+#[test]
+fn topics_have_names_that_kafka_allows() {
+    let error = replaced("topics = [\"orders\"]", "topics = [\"a/b\"]");
+    assert!(
+        error.starts_with("line 12: [[source]] 1: topics: \"a/b\" is not a topic's name: use 1 to 249"),
+        "{error}"
+    );
+    let error = replaced("topic = \"orders-large\"", "topic = \"\"");
+    assert!(error.starts_with("line 19: [[sink]] 1: topic: \"\" is not a topic's name"), "{error}");
+}
+
+#[test]
+fn a_topic_is_not_read_without_an_end_and_written() {
+    let looped = PIPELINE.replace("orders-large", "orders");
+    let error = parse(&looped).unwrap().plan().err().unwrap().to_string();
+    assert!(
+        error.starts_with(
+            "E0202: job orders: topic orders of cluster main is read without an end and written"
+        ),
+        "{error}"
+    );
+    let other_name = looped
+        .replace("[cluster.main]", "[cluster.same]\nbrokers = \"kafka-3:9092, kafka-2:9092\"\n[cluster.main]")
+        .replace("[[sink]]\ncluster = \"main\"", "[[sink]]\ncluster = \"same\"");
+    assert!(parse(&other_name).unwrap().plan().is_err(), "one cluster under two names");
+    parse(&other_name.replace("kafka-2:9092\"\n[cl", "kafka-4:9092\"\n[cl")).unwrap().plan().unwrap();
+    parse(&looped.replace("topics =", "end = \"latest\"\ntopics =")).unwrap().plan().unwrap();
+}
+
+#[test]
+fn an_end_before_the_start_is_refused() {
+    let text =
+        PIPELINE.replace("topics =", "start = 2026-01-02T00:00:00Z\nend = 2026-01-01T00:00:00Z\ntopics =");
+    assert!(
+        parse(&text)
+            .err()
+            .unwrap()
+            .ends_with("[[source]] 1: end is before start, so there is nothing to read")
+    );
+}
+
+#[test]
+fn numbers_that_no_machine_could_bear_are_out_of_range() {
+    assert!(with("run.shards=10000").is_ok());
+    assert!(
+        with("run.shards=1000000000")
+            .err()
+            .unwrap()
+            .ends_with("shards = 1000000000 is out of range: it is 1 to 10000")
+    );
+    let source = "[[source]]\ncluster = \"main\"\ntopics = [\"orders\"]";
+    let error = replaced(source, "[[source]]\ngenerator = { partitions = 100000000 }");
+    assert!(error.ends_with("partitions = 100000000 is out of range: it is 1 to 10000"), "{error}");
+}
+
+#[test]
+fn depth_is_bounded_before_it_is_walked() {
+    let path = vec!["a"; 100_000].join(".");
+    let error = with(&format!("{path}=1")).err().unwrap();
+    assert!(error.ends_with("the path has 100000 levels, and may have 64") && error.len() < 500, "{error}");
+    let nested = |open: &str, close: &str| {
+        let program = format!("{}1{}", open.repeat(10_000), close.repeat(10_000));
+        with(&format!("operator.0.jq='''{program}'''")).err().unwrap()
+    };
+    for error in [nested("(", ")"), nested("[", "]"), nested("{a:", "}")] {
+        assert!(error.contains("the program is nested too deeply") && error.len() < 600, "{error}");
+    }
+    let long = with(&format!("operator.0.jq='''{}.'''", ".|".repeat(100_000))).err().unwrap();
+    assert!(long.ends_with("the program has 200001 bytes, and may have 65536"), "{long}");
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn with_input(name: &str, input: &str) -> Bench {
 #[test]
 fn a_line_that_is_not_json_stops_with_its_place() {
     let bench = with_input("bad-line", "{\"n\":1}\n{oops\n{\"n\":2}\n");
-    bench.run(&[]).says(4, "in.ndjson, record 8: the line is not JSON");
+    bench.run(&[]).says(4, "in.ndjson: the line at byte 8: the line is not JSON");
     let skipped = bench.run(&["--json", "--set", "source.0.on_error=skip"]);
     assert_eq!(skipped.code, Some(0), "{}", skipped.err);
     assert_eq!(skipped.summary()["skipped"], 1);
@@ -218,9 +218,10 @@ fn a_line_that_is_not_json_stops_with_its_place() {
 }
 
 #[test]
-fn a_program_that_fails_stops_with_topic_partition_and_offset() {
+fn a_program_that_fails_stops_with_the_place_of_its_line() {
     let bench = with_input("bad-program", "{\"n\":1}\n{\"n\":\"x\"}\n{\"n\":2}\n");
-    bench.run(&[]).says(4, "in.ndjson-0 offset 8: the program fails: cannot calculate");
+    bench.run(&[]).says(4, "operator 1 on the line at byte 8 of /");
+    bench.run(&[]).says(4, "in.ndjson: the program fails: cannot calculate");
     let skipped = bench.run(&["--json", "--set", "operator.0.on_error=skip"]);
     assert_eq!(skipped.code, Some(0), "{}", skipped.err);
     assert_eq!(skipped.summary()["skipped"], 1);
@@ -228,10 +229,10 @@ fn a_program_that_fails_stops_with_topic_partition_and_offset() {
 }
 
 #[test]
-fn a_value_that_is_not_json_stops_with_topic_partition_and_offset() {
+fn a_value_that_is_not_json_stops_with_the_place_of_its_line() {
     let bench = with_input("bad-value", "1\nword\n");
     let text = ["--set", "source.0.format=text", "--set", "operator.0.jq=."];
-    bench.run(&text).says(4, "in.ndjson-0 offset 2: the value is not JSON");
+    bench.run(&text).says(4, "in.ndjson: the value is not JSON");
     let skipped = bench.run(&[&text[..], &["--json", "--set", "operator.0.on_error=skip"]].concat());
     assert_eq!(
         (skipped.code, &skipped.summary()["skipped"]),
@@ -324,11 +325,142 @@ fn an_audit_of_a_transformed_side_compares_ids_and_order() {
 #[test]
 fn an_audit_that_cannot_be_carried_out_says_why() {
     let folder = directory("command-line-verify-wrong").unwrap();
-    verify(&folder, "1\n", "word\n", &["--id", "."]).says(2, "right-0 offset 0: --id: the value is not JSON");
+    verify(&folder, "1\n", "word\n", &["--id", "."]).says(2, "E0200: verify: the record at ");
+    verify(&folder, "1\n", "word\n", &["--id", "."]).says(2, "right byte 0: --id: the value is not JSON");
     verify(&folder, "1\n", "1\n", &["--id", "now"]).says(2, "now is not available");
     hapax(&["verify", "--expected", "/nowhere", "--actual", "/nowhere"])
         .says(2, "verify /nowhere: cannot be read");
     hapax(&["verify", "--expected", "kafka://x", "--actual", "/nowhere"])
         .says(2, "is not of the form kafka://");
     hapax(&["verify", "--expected", "kafka://127.0.0.1:1/t", "--actual", "/dev/null"]).says(3, "127.0.0.1:1");
+}
+
+/// The process with the arguments, its standard output and error where `shell` sends them, and its exit code last.
+fn in_shell(shell: &str, arguments: &[&str]) -> Ended {
+    let script = format!("hapax() {{ \"$binary\" \"$@\"; echo \"exit $?\" >&3; }}; exec 3>&1; {shell}");
+    let mut command = Command::new("timeout");
+    command.args(["30", "bash", "-c", &script, "bash"]).args(arguments).env("binary", binary());
+    Ended::of(&command.stdin(Stdio::null()).output().unwrap())
+}
+
+#[test]
+fn an_audit_of_a_pipe_is_refused_and_never_clean() {
+    let folder = directory("command-line-verify-pipe").unwrap();
+    fs::write(folder.join("left"), "1\n").unwrap();
+    let left = folder.join("left");
+    let left = left.to_str().unwrap();
+    let pipe = in_shell("hapax verify --expected \"$1\" --actual <(echo 1)", &[left]);
+    assert!(
+        pipe.out.contains("exit 2") && pipe.err.contains("it is a pipe and not a regular file"),
+        "{}",
+        pipe.err
+    );
+    let input = in_shell("echo 1 | hapax verify --expected /dev/stdin --actual \"$1\"", &[left]);
+    assert!(input.out.contains("exit 2"), "{}{}", input.out, input.err);
+    in_shell("mkfifo \"$1\"", &[folder.join("fifo").to_str().unwrap()]);
+    let fifo = folder.join("fifo");
+    hapax(&["verify", "--expected", left, "--actual", fifo.to_str().unwrap()]).says(2, "it is a pipe");
+    hapax(&["verify", "--expected", left, "--actual", folder.to_str().unwrap()]).says(2, "it is a folder");
+}
+
+#[test]
+fn a_source_that_is_no_regular_file_is_exit_code_2_and_loses_nothing() {
+    let bench = Bench::new("irregular", LINES);
+    in_shell("mkfifo \"$1\"", &[bench.path("in.ndjson").to_str().unwrap()]);
+    bench.run(&[]).says(2, "in.ndjson is a pipe and not a regular file");
+    let set = |path: &str| bench.run(&["--set", &format!("source.0.file={path}")]);
+    set("/dev/zero").says(2, "/dev/zero is a device and not a regular file");
+    set(bench.path("").to_str().unwrap()).says(2, "is a folder and not a regular file");
+    let file = bench.file.to_str().unwrap();
+    let input = in_shell("echo 1 | hapax run \"$1\" --set source.0.file=/dev/stdin", &[file]);
+    assert!(
+        input.out.contains("exit 2") && input.err.contains("is a pipe and not a regular file"),
+        "{}",
+        input.err
+    );
+    let sink = bench.run(&["--set", "source.0.file=/etc/passwd", "--set", "sink.0.file=/dev/null"]);
+    sink.says(2, "/dev/null is a device and not a regular file, and keeps nothing");
+}
+
+#[test]
+fn a_lost_reader_of_the_log_does_not_end_the_run() {
+    let bench = Bench::new("lost-log", GENERATED);
+    let file = bench.file.to_str().unwrap();
+    for (number, target) in [">&-", "> >(true)", ">/dev/full"].into_iter().enumerate() {
+        let name = format!("job=generated-{number}");
+        let store = format!("checkpoint.store=file://{}", bench.path(&number.to_string()).display());
+        let shell = format!("hapax run \"$1\" --log trace --set \"$2\" --set \"$3\" 2{target}");
+        let ended = in_shell(&shell, &[file, &name, &store]);
+        assert!(ended.out.contains("exit 0"), "{target}: {}{}", ended.out, ended.err);
+    }
+    let wrong = in_shell("hapax run /nowhere 2>/dev/full", &[]);
+    assert!(wrong.out.contains("exit 2"), "{}", wrong.out);
+}
+
+#[test]
+fn a_lost_reader_of_the_answer_leaves_the_exit_code() {
+    let folder = directory("command-line-lost-answer").unwrap();
+    fs::write(folder.join("left"), "1\n2\n").unwrap();
+    fs::write(folder.join("right"), "1\n").unwrap();
+    let [left, right] = ["left", "right"].map(|name| folder.join(name).to_str().unwrap().to_owned());
+    for (shell, code, said) in [
+        (
+            "hapax verify --expected \"$1\" --actual \"$1\" --json >/dev/full",
+            0,
+            "standard output cannot be written",
+        ),
+        ("hapax verify --expected \"$1\" --actual \"$2\" >/dev/full", 7, "standard output cannot be written"),
+        ("hapax verify --expected \"$1\" --actual \"$2\" --json > >(true)", 7, "1 missing"),
+    ] {
+        let ended = in_shell(shell, &[&left, &right]);
+        assert!(ended.out.contains(&format!("exit {code}")), "{shell}: {}{}", ended.out, ended.err);
+        assert!(ended.err.contains(said) && !ended.err.contains("E0101"), "{shell}: {}", ended.err);
+    }
+    let bench = Bench::new("lost-summary", GENERATED);
+    let ended = in_shell("hapax run \"$1\" --json >/dev/full", &[bench.file.to_str().unwrap()]);
+    assert!(
+        ended.out.contains("exit 0") && ended.err.contains("standard output cannot be written"),
+        "{}",
+        ended.err
+    );
+}
+
+#[test]
+fn a_stop_is_over_within_its_budget_also_while_a_program_computes() {
+    let text = GENERATED.replace("select(.id % 2 == 0) | {id}", "last(repeat(.))");
+    let bench = Bench::new("stop-busy", &text);
+    let err = fs::File::create(bench.path("log")).unwrap();
+    let mut command = Command::new(binary());
+    command.arg("run").arg(&bench.file).args(["--set", "run.stop_budget=1s"]);
+    let mut process =
+        Supervised::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(err)).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    process.signal("TERM").unwrap();
+    let status = process.wait_for(Duration::from_secs(6)).unwrap();
+    let log = fs::read_to_string(bench.path("log")).unwrap();
+    assert_eq!(status.expect("it ends within budget and a second").code(), Some(3), "{log}");
+    assert!(log.contains("E0307: ") && log.contains("has not ended within stop_budget"), "{log}");
+}
+
+#[test]
+fn too_few_open_files_are_the_machine_s_and_no_bug() {
+    for number in 5..12 {
+        let ended = in_shell(&format!("(ulimit -n {number}; exec \"$binary\" run /nowhere)"), &[]);
+        assert!(!ended.err.contains("E0101"), "{number}: {}", ended.err);
+        assert!(matches!(ended.code, Some(2 | 3)), "{number}: {}", ended.err);
+    }
+    let least = in_shell("(ulimit -n 6; exec \"$binary\" run /nowhere)", &[]);
+    least.says(3, "E0308: no runtime can be started");
+}
+
+#[test]
+fn control_characters_of_data_do_not_reach_the_terminal() {
+    let bench = Bench::new("control", &LINES.replace(".n + 1", "error(.m)"));
+    fs::write(bench.path("in.ndjson"), "{\"m\":\"a\\u0000b\\u001b[2J\\u009b\"}\n").unwrap();
+    let ended = bench.run(&[]);
+    ended.says(4, "a\\u{0}b\\u{1b}[2J");
+    assert!(!ended.err.chars().any(|c| c.is_control() && c != '\n'), "{:?}", ended.err);
+    let long = bench.run(&["--set", &format!("job={}", "X".repeat(100_000))]);
+    long.says(2, "--set job: the top of the file: job = \"XXX");
+    assert!(long.err.len() < 1_000, "{} bytes", long.err.len());
 }

@@ -39,6 +39,8 @@ pub enum RequestKind {
     ListTransactions,
     /// DescribeProducers: the code of a partition.
     DescribeProducers,
+    /// WriteTxnMarkers: the code of a partition.
+    WriteTxnMarkers,
     /// DescribeConfigs.
     DescribeConfigs,
     /// CreateTopics: the code of a topic.
@@ -133,6 +135,7 @@ pub fn classify(request: RequestKind, code: C) -> Class {
         RequestKind::Fetch | RequestKind::ListOffsets | RequestKind::DescribeProducers => {
             partition_read(code)
         }
+        RequestKind::WriteTxnMarkers => write_marker(code),
         RequestKind::Metadata => metadata(code),
         RequestKind::FindCoordinator
         | RequestKind::DescribeTransactions
@@ -205,6 +208,15 @@ fn begin_txn(code: C) -> Class {
         C::UNKNOWN_TOPIC_OR_PARTITION | C::UNKNOWN_TOPIC_ID => Class::UnknownTopic,
         C::INVALID_TOPIC_EXCEPTION => Class::Refused(Refusal::Config),
         _ => disturbed(code).or_else(|| refused(code)).unwrap_or(Class::Refused(Refusal::Unexpected)),
+    }
+}
+
+/// A marker that is written twice does no harm, so what may have been done is done again.
+fn write_marker(code: C) -> Class {
+    match code {
+        C::NOT_ENOUGH_REPLICAS | C::NOT_ENOUGH_REPLICAS_AFTER_APPEND => Class::Retry,
+        C::TRANSACTION_COORDINATOR_FENCED => Class::Disturbed(Disturbance::Superseded),
+        _ => disturbed(code).unwrap_or_else(|| partition_read(code)),
     }
 }
 

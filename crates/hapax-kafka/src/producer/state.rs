@@ -358,7 +358,7 @@ impl State {
         })
     }
 
-    /// Says what has waited long, where waiting has no end.
+    /// Says what has waited long: a delivery timeout is minutes, or never.
     pub(super) fn report(&self, now: Instant) {
         for &index in &self.busy {
             let writer = &self.partitions[index];

@@ -4,6 +4,8 @@
 //! - [`init_producer_id`], [`init_idempotent`]: get an identity. **Destructive** for what is open under the id.
 //! - [`add_partitions`]: V1 only; V2 adds them with Produce
 //! - [`end_txn`]: commit or abort, also for another process's transaction
+//! - [`complete`], [`end_left_open`]: make sure that partitions know what the coordinator has ended
+//! - [`write_end_marker`]: tells a partition in the coordinator's place
 //! - [`describe_transaction`], [`list_transactions`], [`describe_producers`]: look, change nothing
 //!
 //! Refuses: to conclude from an answer what happened to the records; that is the commit machine's.
@@ -11,15 +13,19 @@
 //! Sources: KIP-98, KIP-360, KIP-664, KIP-890; `TransactionCoordinator`, `TransactionManager`.
 
 mod begin;
+mod complete;
 mod describe;
 mod end;
+mod marker;
 
 pub use begin::{InitError, add_partitions, init_idempotent, init_producer_id};
+pub use complete::{EndedTransaction, LeftOpen, MarkerRefused, complete, end_left_open};
 pub use describe::{
     Described, ListFilter, ListedTransaction, PartitionProducer, TransactionState, describe_producers,
     describe_transaction, list_transactions,
 };
 pub use end::{EndTxnAnswer, Unanswered, end_txn};
+pub use marker::{EndMarker, write_end_marker};
 
 use crate::{
     Client, ClientError, Connection, CoordinatorKind, KafkaCode,

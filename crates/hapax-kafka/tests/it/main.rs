@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod client;
+mod complete;
 mod ending;
 mod failover;
 mod fetch;

@@ -2,6 +2,7 @@
 //!
 //! Every answer is turned into the protocol's own words here; nothing is judged.
 
+use super::told::marker_of;
 use crate::{
     cluster::Clusters,
     error::{Code, JobError},
@@ -164,7 +165,9 @@ impl Brokers {
         looks
     }
 
-    /// A commit of the handle's producer id behind the one that ended the handle, in words: the first one found.
+    /// A commit of the handle's producer id that is not the handle's own, behind its records, in words: the first one
+    /// found. One identity is one transaction, so the epoch tells them apart; the own marker may stand there twice, as a
+    /// coordinator that starts again does not know which it has written.
     ///
     /// # Errors
     /// A partition could not be read now. One whose log does not reach back any more tells nothing.
@@ -173,32 +176,24 @@ impl Brokers {
         client: &Client,
         handle: &Handle,
     ) -> Result<Option<String>, FetchError> {
+        let (producer, own) = (handle.identity.producer_id, marker_of(handle).producer_epoch);
         for part in &handle.partitions {
+            let (topic, topic_id, number) = (&part.topic, part.topic_id, part.partition);
             let patience = self.patience();
-            let (mut from, mut ended) = (part.last_offset + 1, false);
+            let mut from = part.last_offset + 1;
             loop {
-                let producer = handle.identity.producer_id;
-                let seen = first_control_batch(
-                    client,
-                    &part.topic,
-                    part.topic_id,
-                    part.partition,
-                    producer,
-                    from,
-                    patience,
-                );
+                let seen = first_control_batch(client, topic, topic_id, number, producer, from, patience);
                 from = match seen.await? {
-                    ControlSeen::Commit { epoch, offset } if ended => {
+                    ControlSeen::Commit { epoch, offset } if epoch > own => {
                         return Ok(Some(format!(
-                            "{}-{} has a commit of producer {producer} epoch {epoch} at offset {offset}, behind the \
-                             transaction {} of epoch {}, the newest that the store knows of this id",
-                            part.topic, part.partition, handle.transactional_id, handle.epoch
+                            "{topic}-{number} has a commit of producer {producer} epoch {epoch} at offset {offset}, \
+                             behind the transaction {} of epoch {}, the newest that the store knows of this id",
+                            handle.transactional_id, handle.epoch
                         )));
                     }
                     ControlSeen::Commit { offset, .. } | ControlSeen::Abort { offset, .. } => offset + 1,
                     ControlSeen::NoneBelow { .. } | ControlSeen::Gone { .. } => break,
                 };
-                ended = true;
             }
         }
         Ok(None)

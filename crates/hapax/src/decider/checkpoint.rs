@@ -60,6 +60,8 @@ pub(crate) struct CheckpointDecider {
     claimed_by: String,
     /// The newest claim of this process in the chain, also one whose put had no answer.
     own_claim: Option<Generation>,
+    /// Identities of the ids that this run has cleared.
+    pub(super) cleared: BTreeMap<IdAt, Identity>,
     /// Where the cohort goes on, once the job is taken over.
     pub(super) cohort: Option<CohortStart>,
 }
@@ -80,6 +82,7 @@ impl CheckpointDecider {
             generation: None,
             claimed_by: String::new(),
             own_claim: None,
+            cleared: BTreeMap::new(),
             cohort: None,
         }
     }
@@ -234,6 +237,7 @@ impl CheckpointDecider {
         recover::refuse_commits_of_undecided(self).await?;
         let done = recover::resolve(self).await?;
         let identities = self.identities(&done);
+        self.cleared = done.identities;
         let start = done.start;
         self.cohort = Some(start.clone());
         Ok(Takeover {

@@ -13,7 +13,7 @@ use crate::{
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
     Epoch, Handle, Identity, LaneId, ShardId, Slot, SlotBody,
-    cohort::{Cohort, CohortConfig, Effect, End, Failure, Input, LaneEnd},
+    cohort::{Cohort, CohortConfig, Effect, End, Failure, Input, LaneEnd, Share},
     evidence::EndTxnAnswer,
 };
 use hapax_host::{Deadline, Instant};
@@ -27,6 +27,8 @@ struct Ended {
     epoch: Epoch,
     answer: EndTxnAnswer,
     next: Option<Identity>,
+    /// Every partition knows of a commit.
+    told: Result<(), JobError>,
 }
 
 /// Drives the shards to the end of the run.
@@ -176,14 +178,41 @@ impl Drive<'_> {
         match event {
             FromShard::Touched { shard, epoch } => Input::Touched { shard, epoch },
             FromShard::BarrierWanted { shard, epoch } => Input::BarrierWanted { shard, epoch },
-            FromShard::Prepared { shard, epoch, share } => Input::ShardPrepared { shard, epoch, share },
+            FromShard::Prepared { shard, epoch, share } => match self.other_topic(&share) {
+                None => Input::ShardPrepared { shard, epoch, share },
+                Some(error) => self.failed_with(shard, error),
+            },
             FromShard::Drained { shard } => Input::Drained { shard },
-            FromShard::Failed { shard, error } => {
-                let why = format!("shard {shard}: {}", error.chain());
-                self.error.get_or_insert(error);
-                Input::Failed { why }
-            }
+            FromShard::Failed { shard, error } => self.failed_with(shard, error),
         }
+    }
+
+    fn failed_with(&mut self, shard: ShardId, error: JobError) -> Input {
+        let why = format!("shard {shard}: {}", error.chain());
+        self.error.get_or_insert(error);
+        Input::Failed { why }
+    }
+
+    /// Records that went into a topic that was made again since the job was created. The next start stops for a person.
+    fn other_topic(&self, share: &Share) -> Option<JobError> {
+        let record = &self.decider.start.record;
+        let handles = share.handles.iter().map(|prepared| &prepared.handle);
+        let written = handles.flat_map(|handle| {
+            handle
+                .partitions
+                .iter()
+                .map(move |part| (format!("{}/{}", handle.lane.cluster, part.topic), part))
+        });
+        let (name, known) = written
+            .filter_map(|(name, part)| record.topics.get(&name).map(|known| (name, known, part)))
+            .find_map(|(name, known, part)| (known.topic_id != part.topic_id).then_some((name, known)))?;
+        Some(JobError::Run {
+            code: Code::TopicChanged,
+            message: format!(
+                "job {}: topic {name} was deleted and made again while the job wrote to it (its id was {})",
+                record.job, known.topic_id
+            ),
+        })
     }
 
     fn settled(&mut self, slot: &Slot, outcome: PutOutcome) -> Result<Input, JobError> {
@@ -208,7 +237,7 @@ impl Drive<'_> {
     }
 
     fn lane_ended(&mut self, ended: Ended) -> Input {
-        let Ended { lane, epoch, answer, next } = ended;
+        let Ended { lane, epoch, answer, next, told } = ended;
         if let Some(next) = next {
             self.ended.entry(epoch).or_default().insert(lane.clone(), next);
         }
@@ -219,9 +248,14 @@ impl Drive<'_> {
         } else if self.ending.is_empty() {
             self.decider.start.crash.reach(Point::K4Ended, epoch);
         }
-        let ended = match answer {
-            EndTxnAnswer::Committed => LaneEnd::Committed,
-            other => LaneEnd::NotCommitted(format!("{other:?}")),
+        let ended = match (answer, told) {
+            (EndTxnAnswer::Committed, Ok(())) => LaneEnd::Committed,
+            (EndTxnAnswer::Committed, Err(error)) => {
+                let why = error.chain();
+                self.error.get_or_insert(error);
+                LaneEnd::NotCommitted(why)
+            }
+            (other, _) => LaneEnd::NotCommitted(format!("{other:?}")),
         };
         Input::LaneEnded { lane, epoch, ended }
     }
@@ -267,6 +301,7 @@ impl Drive<'_> {
     fn send_end(&mut self, handle: Handle) {
         let brokers = self.decider.start.brokers.clone();
         let crash = self.decider.start.crash.clone();
+        let job = self.decider.start.plan.name.clone();
         let lane = brokers.transactional().find(|(name, _)| **name == handle.lane.cluster);
         let (_, client) = lane.expect("this run wrote the handle on a cluster of its plan");
         let client = client.clone();
@@ -274,7 +309,11 @@ impl Drive<'_> {
             let epoch = handle.epoch;
             let written = || crash.reach(Point::K3EndTxnSent, epoch);
             let (answer, next) = brokers.end(&client, &handle, true, Deadline::NEVER, written).await;
-            Ended { lane: handle.lane, epoch, answer, next }
+            let told = match answer {
+                EndTxnAnswer::Committed => brokers.complete(&job, &client, &handle).await,
+                _ => Ok(()),
+            };
+            Ended { lane: handle.lane, epoch, answer, next, told }
         }));
     }
 

@@ -4,6 +4,7 @@ mod brokers;
 mod checkpoint;
 mod coordinate;
 mod recover;
+mod told;
 
 pub(crate) use brokers::Brokers;
 pub(crate) use checkpoint::{CheckpointDecider, CheckpointStart};

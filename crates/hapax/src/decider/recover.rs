@@ -114,8 +114,12 @@ fn perform(decider: &CheckpointDecider, effect: Effect) -> Performing {
             })
         }
         Effect::PutSlot { number, body } => {
-            let put = decider.put(number, body);
+            let proves = matches!(body, SlotBody::Proven { .. });
+            let (told, put) = (decider.complete_unresolved(), decider.put(number, body));
             Box::pin(async move {
+                if proves {
+                    told.await?;
+                }
                 let (slot, outcome) = put.await;
                 Ok(Performed::Put(Box::new(slot), outcome))
             })

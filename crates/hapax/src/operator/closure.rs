@@ -79,14 +79,7 @@ impl Closure {
         reason: String,
         skipped: &mut Skipped,
     ) -> Result<(), OperatorError> {
-        let origin = batch.origin();
-        let error = OperatorError {
-            topic: origin.topic.clone(),
-            partition: origin.partition,
-            offset,
-            operator: self.name.clone(),
-            reason,
-        };
+        let error = OperatorError::new(batch.origin(), offset, &self.name, reason);
         match self.on_error {
             OnError::Stop => Err(error),
             OnError::Skip => {

@@ -11,7 +11,7 @@ pub use closure::{Closure, Emit};
 #[cfg(feature = "jq")]
 pub use jq::{Jq, JqError, JqProgram, JqSettings};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Origin};
 use std::{fmt, sync::Arc};
 
 /// What to do with a record that an operator cannot handle.
@@ -29,9 +29,9 @@ pub enum OnError {
 pub struct OperatorError {
     /// Source topic or file.
     pub topic: Arc<str>,
-    /// Source partition.
-    pub partition: i32,
-    /// Offset there.
+    /// Source partition; none in a file.
+    pub partition: Option<i32>,
+    /// Offset there; in a file that of the line's first byte.
     pub offset: i64,
     /// Which operator.
     pub operator: String,
@@ -39,10 +39,27 @@ pub struct OperatorError {
     pub reason: String,
 }
 
+impl OperatorError {
+    fn new(origin: &Origin, offset: i64, operator: &str, reason: String) -> Self {
+        Self {
+            topic: origin.topic.clone(),
+            partition: origin.partitions.map(|_| origin.partition),
+            offset,
+            operator: operator.to_owned(),
+            reason,
+        }
+    }
+}
+
 impl fmt::Display for OperatorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { topic, partition, offset, operator, reason } = self;
-        write!(f, "operator {operator} on the record at {topic}-{partition} offset {offset}: {reason}")
+        match partition {
+            Some(number) => {
+                write!(f, "operator {operator} on the record at {topic}-{number} offset {offset}: {reason}")
+            }
+            None => write!(f, "operator {operator} on the line at byte {offset} of {topic}: {reason}"),
+        }
     }
 }
 

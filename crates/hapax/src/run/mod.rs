@@ -22,7 +22,7 @@ use crate::{
 };
 use hapax_commit::{Generation, RunNonce};
 use hapax_host::{Host, Instant};
-use hapax_store::Store;
+use hapax_store::{Incarnation, Store};
 use start::StoreWaits;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
@@ -71,6 +71,8 @@ struct Life {
     runs: u64,
     /// The newest claim of this process.
     previous: Option<Generation>,
+    /// Which of the job's lives this process has claimed.
+    incarnation: Option<Incarnation>,
     /// Every run of this process.
     own_runs: Vec<RunNonce>,
     /// `fresh` was asked for and is not done yet.
@@ -98,6 +100,7 @@ impl Life {
             last: None,
             runs: 0,
             previous: None,
+            incarnation: None,
             own_runs: Vec::new(),
             fresh,
             store: None,
@@ -259,6 +262,7 @@ impl Life {
             None => self.store.insert(start::open(&self.plan, &self.host, &self.store_waits)?).clone(),
         };
         let found = start::find(&self.plan, &self.host, &clusters, &store, self.fresh, self.previous).await?;
+        self.check_incarnation(found.incarnation)?;
         self.fresh = false;
         let shards = All.cohorts(&found.record.layout).remove(0).1;
         let start = CheckpointStart {
@@ -285,6 +289,7 @@ impl Life {
         let takeover = takeover?;
         if !takeover.finished {
             start::check_surroundings(&self.plan, &self.host, &clusters, &store, &found.record).await?;
+            decider.end_left_open().await?;
             self.look_at_durability(&clusters).await?;
         }
         let setting = worker::Setting {
@@ -297,6 +302,23 @@ impl Life {
             transaction_timeout: found.transaction_timeout,
         };
         Ok((decider, takeover, setting))
+    }
+
+    /// Somebody has begun the job anew since this process claimed it: that life is not this process's, whatever its
+    /// pipeline says.
+    fn check_incarnation(&mut self, found: Incarnation) -> Result<(), JobError> {
+        match (self.incarnation, self.previous) {
+            (Some(ours), Some(mine)) if ours != found && !self.fresh => Err(JobError::Superseded {
+                job: self.plan.name.clone(),
+                mine,
+                newer: Generation(1),
+                by: format!("--fresh, which began life {found} of the job"),
+            }),
+            _ => {
+                self.incarnation = Some(found);
+                Ok(())
+            }
+        }
     }
 
     async fn look_at_durability(&mut self, clusters: &Clusters) -> Result<(), JobError> {

@@ -25,7 +25,7 @@ use hapax_kafka::{
     Client, admin,
     transaction::{self, ListFilter},
 };
-use hapax_store::{Chain, Created, Incarnation, Patience, PutOutcome, Store};
+use hapax_store::{Chain, Created, Incarnation, Patience, PutOutcome, Store, StoredJob};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -39,6 +39,8 @@ use std::{
 pub(super) struct Found {
     pub(super) record: JobRecord,
     pub(super) chain: Chain,
+    /// Which of the job's lives this is.
+    pub(super) incarnation: Incarnation,
     /// The job had a life before this one.
     pub(super) begun_anew: bool,
     /// Ids of the life before, which the first claim of this one takes over, by the Kafka id of their cluster.
@@ -60,18 +62,18 @@ pub(super) async fn find(
     let brokers = Brokers::connect(host, clusters, plan).await?;
     let transaction_timeout = begin.transaction_timeout(&brokers).await?;
     let name = &plan.name;
-    let stored =
-        begin.store.job(name).await.map_err(|error| begin.store_error("reading the job record", error))?;
-    let (incarnation, record) = match stored {
-        Some(stored) if !fresh => (stored.incarnation, stored.record),
-        Some(stored) => begin.anew(Some(stored.incarnation)).await?,
-        None if fresh => begin.anew(None).await?,
-        None => {
-            // A store that this process has used and that is empty now was unmounted or removed.
-            if plan.settings.store.is_some() {
-                begin.refuse_lost_store(&brokers, previous.is_some()).await?;
+    let (incarnation, record) = if fresh {
+        begin.anew().await?
+    } else {
+        match begin.stored().await? {
+            Some(stored) => (stored.incarnation, stored.record),
+            None => {
+                // A store that this process has used and that is empty now was unmounted or removed.
+                if plan.settings.store.is_some() {
+                    begin.refuse_lost_store(&brokers, previous.is_some()).await?;
+                }
+                begin.create().await?
             }
-            begin.create().await?
         }
     };
     for (cluster, client) in brokers.transactional() {
@@ -81,7 +83,7 @@ pub(super) async fn find(
     let chain = begin.store.chain(name, incarnation, 0);
     let begun_anew = incarnation != Incarnation::FIRST;
     let inherited = begin.inherited(incarnation, &chain, &brokers).await?;
-    Ok(Found { record, chain, begun_anew, inherited, brokers, transaction_timeout })
+    Ok(Found { record, chain, incarnation, begun_anew, inherited, brokers, transaction_timeout })
 }
 
 /// The record against all clusters and topics of today. Asked when what was decided is resolved, and before a record
@@ -160,6 +162,33 @@ impl Begin<'_> {
 
     fn needs_person(&self, code: Code, message: String) -> JobError {
         JobError::NeedsPerson { code, message: format!("job {}: {message}", self.plan.name), incident: None }
+    }
+
+    /// The job's record. A folder without one may be another start's that is putting it just now.
+    async fn stored(&self) -> Result<Option<StoredJob>, JobError> {
+        for _ in 0..limits::RECORD_LOOKS {
+            let stored = self.store.job(&self.plan.name).await;
+            let stored = stored.map_err(|error| self.store_error("reading the job record", error))?;
+            if stored.is_some() || self.newest_incarnation().await?.is_none() {
+                return Ok(stored);
+            }
+            self.host.sleep(limits::RECORD_PAUSE).await;
+        }
+        Err(JobError::NeedsPerson {
+            code: Code::StoreDamaged,
+            message: format!(
+                "job {}: the checkpoint store {} has a chain of this job and not its record; nothing was changed, bring \
+                 the record back from where it is whole, or begin anew with --fresh",
+                self.plan.name,
+                self.url()
+            ),
+            incident: None,
+        })
+    }
+
+    async fn newest_incarnation(&self) -> Result<Option<Incarnation>, JobError> {
+        let newest = self.store.newest_incarnation(&self.plan.name).await;
+        newest.map_err(|error| self.store_error("looking for former lives of the job", error))
     }
 
     /// The wanted timeout where every sink cluster allows it, else both numbers.
@@ -279,10 +308,12 @@ impl Begin<'_> {
     }
 
     /// `--fresh`: fences what may still run on the old chain, then begins the next incarnation.
-    async fn anew(&self, old: Option<Incarnation>) -> Result<(Incarnation, JobRecord), JobError> {
+    async fn anew(&self) -> Result<(Incarnation, JobRecord), JobError> {
         self.probe().await?;
-        if let Some(old) = old {
-            self.close(old).await?;
+        let old = self.newest_incarnation().await?;
+        // Where no record is, no run can put a slot any more.
+        if let Some(stored) = self.newest_record().await? {
+            self.close(stored).await?;
         }
         let record = self.record().await?;
         let created = match old {
@@ -291,6 +322,18 @@ impl Begin<'_> {
         };
         tracing::warn!(job = %self.plan.name, "begins anew: positions of the former job are not used");
         Self::created(record, created.map_err(|error| self.store_error("creating the job record", error))?)
+    }
+
+    /// The newest life of the job that has a record, also one that cannot be read.
+    async fn newest_record(&self) -> Result<Option<Incarnation>, JobError> {
+        match self.store.job(&self.plan.name).await {
+            Ok(stored) => Ok(stored.map(|stored| stored.incarnation)),
+            Err(error) if error.is_damage() => {
+                tracing::warn!(job = %self.plan.name, "{error}; begins anew without it");
+                self.newest_incarnation().await
+            }
+            Err(error) => Err(self.store_error("reading the job record", error)),
+        }
     }
 
     /// Puts a claim behind the end of a chain that will not be used again.

@@ -11,11 +11,17 @@ use crate::{
     progress::Counters,
     stop::StopSignal,
 };
-use futures::future::{join_all, select_all};
+use futures::{
+    FutureExt,
+    future::{join_all, select_all},
+};
 use hapax_commit::{Layout, Positions, ShardId, SplitId};
 use hapax_host::{Host, WorkerHandle, WorkerPanicked};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
+
+/// What a worker gets to end in when the time of a wanted stop is over: it ends at its next await, or computes.
+const STRAGGLER: Duration = Duration::from_secs(1);
 
 /// What the shards of a run work with.
 pub(super) struct Setting {
@@ -33,6 +39,7 @@ pub(super) struct Workers {
     host: Host,
     handles: Vec<WorkerHandle>,
     links: ShardLinks,
+    stop_budget: Duration,
 }
 
 /// Starts every shard of the layout, dealt out over the workers.
@@ -66,6 +73,7 @@ pub(super) fn start(setting: &Setting, takeover: &Takeover) -> Result<Workers, J
         host: setting.host.clone(),
         handles,
         links: ShardLinks { commands, events: received, zero },
+        stop_budget: setting.plan.settings.stop_budget,
     })
 }
 
@@ -108,31 +116,40 @@ fn start_one(setting: &Setting, number: usize, starts: Vec<ShardStart>) -> Resul
 
 impl Workers {
     /// Drives the shards to the run's end, then waits until every worker is gone: nothing of this run is sent
-    /// after the next one begins.
+    /// after the next one begins. Where a stop was wanted there is no next one, and workers are waited for as long as
+    /// its budget lasts.
     pub(super) async fn drive(
         mut self,
         decider: &mut CheckpointDecider,
         stop: StopSignal,
     ) -> Result<RunEnd, JobError> {
-        let stopping = stop.clone();
+        let overdue = super::stop_overdue(&self.host, stop.clone(), self.stop_budget).shared();
         let panicked = panicked(&mut self.handles);
         let ended = tokio::select! { biased;
             ended = decider.drive(self.links, stop) => ended,
+            // Never ends: the budget is counted from the moment of the stop.
+            () = overdue.clone().then(|()| pending()) => unreachable!("what is pending has no end"),
             () = panicked => Err(JobError::Bug { what: "a worker panicked; the message is in the log above".into() }),
         };
         self.handles.iter_mut().for_each(WorkerHandle::cancel);
-        let mut reports = 0;
-        while self.host.timeout(limits::REPORT_EVERY, joined(&mut self.handles)).await.is_none() {
-            reports += 1;
-            tracing::warn!(
-                "a worker has not ended after {:?}: it writes to something that does not take it, or an operator does not end",
-                limits::REPORT_EVERY * reports
-            );
-            if stopping.is_set() {
-                break;
-            }
+        let late = overdue.then(|()| self.host.sleep(STRAGGLER));
+        tokio::select! {
+            () = joined_with_reports(&self.host, &mut self.handles) => {}
+            () = late => tracing::warn!("a worker has not ended within stop_budget, and ends with the process: {STUCK}"),
         }
         ended
+    }
+}
+
+/// Why a worker does not end.
+const STUCK: &str = "it writes to something that does not take it, or an operator does not end";
+
+/// Ends when every worker has ended; says so while that takes long.
+async fn joined_with_reports(host: &Host, handles: &mut [WorkerHandle]) {
+    let mut reports = 0;
+    while host.timeout(limits::REPORT_EVERY, joined(handles)).await.is_none() {
+        reports += 1;
+        tracing::warn!("a worker has not ended after {:?}: {STUCK}", limits::REPORT_EVERY * reports);
     }
 }
 

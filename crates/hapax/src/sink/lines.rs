@@ -4,11 +4,18 @@
 //! counts as written. A run that was killed in the middle of a line leaves it cut; the next one begins a new line
 //! and writes the record again. All shards append to one file, whole lines at a time.
 //!
+//! A pipe or a device (`/dev/stdout`) takes lines under `none` only: it keeps nothing, and is not read for a cut line.
+//!
 //! Refuses exactly once: a file cannot take back what was appended. A value with a line break is no line: it is
 //! refused, or dropped and counted under `none`. A tombstone is the line `null`.
 
 use super::{BoxFuture, Guarantee, Prepared, Sink, SinkError, SinkWriter, WriterContext};
-use crate::{batch::Batch, cluster::Clusters, limits, source::SourceTopic};
+use crate::{
+    batch::Batch,
+    cluster::Clusters,
+    limits,
+    source::{SourceTopic, irregular},
+};
 use hapax_commit::{Epoch, Identity, Name};
 use hapax_host::{Host, OpenFile};
 use std::{
@@ -74,6 +81,20 @@ impl LinesSink {
     fn failed(&self, source: io::Error) -> SinkError {
         SinkError::File { sink: self.name.clone(), path: self.target.to_string(), source }
     }
+
+    /// Refuses what cannot keep the sink's promise. Nothing is opened: a pipe without a reader would wait.
+    fn check_kind(&self, path: &Path) -> Result<(), SinkError> {
+        let reason = match irregular(path) {
+            Ok(Some(what)) if path.is_dir() => format!("{} is {what}; name a file in it", path.display()),
+            Ok(Some(what)) if self.guarantee != Guarantee::None => format!(
+                "{} is {what} and not a regular file, and keeps nothing; set guarantee = \"none\", or write to a file",
+                path.display()
+            ),
+            // What is not there yet is made, and what cannot be asked is told of by opening it.
+            Ok(_) | Err(_) => return Ok(()),
+        };
+        Err(SinkError::Configuration { sink: self.name.clone(), reason })
+    }
 }
 
 impl Sink for LinesSink {
@@ -96,6 +117,7 @@ impl Sink for LinesSink {
     fn writer<'a>(&'a self, cx: WriterContext) -> BoxFuture<'a, Result<Box<dyn SinkWriter>, SinkError>> {
         Box::pin(async move {
             if let LinesTarget::File(path) = &self.target {
+                self.check_kind(path)?;
                 self.shared.open(&cx.host, path).map_err(|source| self.failed(source))?;
             }
             let sink = self.clone();
@@ -109,6 +131,10 @@ impl Shared {
     fn open(&self, host: &Host, path: &Path) -> io::Result<()> {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if shared.is_some() {
+            return Ok(());
+        }
+        if let Ok(Some(_)) = irregular(path) {
+            *shared = Some(host.files().append(path)?);
             return Ok(());
         }
         let cut = is_cut(host, path)?;
@@ -187,10 +213,13 @@ impl LinesWriter {
             return Ok(());
         }
         let origin = batch.origin();
+        let place = match origin.partitions {
+            Some(_) => format!("record at {}-{} offset {offset}", origin.topic, origin.partition),
+            None => format!("record of the line at byte {offset} of {}", origin.topic),
+        };
         let reason = format!(
-            "the record at {}-{} offset {offset} has a line break in its value, so it is not one line; reshape it \
-             with an operator, or set guarantee = \"none\" to drop such records",
-            origin.topic, origin.partition
+            "the {place} has a line break in its value, so it is not one line; reshape it with an operator, or set \
+             guarantee = \"none\" to drop such records"
         );
         Err(SinkError::BadRecord { sink: self.sink.name.clone(), reason })
     }

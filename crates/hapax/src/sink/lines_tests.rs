@@ -20,7 +20,8 @@ fn cx(host: &Host, shard: u32) -> WriterContext {
 }
 
 fn batch(values: &[Option<&str>]) -> Batch {
-    let origin = Origin { split: SplitId("s/t/0".into()), topic: "t".into(), partition: 0, partitions: None };
+    let origin =
+        Origin { split: SplitId("s/t/0".into()), topic: "t".into(), partition: 0, partitions: Some(1) };
     let mut builder = Batch::builder(Arc::new(origin));
     for (offset, value) in (7..).zip(values) {
         let value = value.map(str::as_bytes);
@@ -87,15 +88,42 @@ async fn a_value_with_a_line_break_is_refused_or_dropped_as_promised() {
 #[tokio::test]
 async fn a_full_disk_is_an_error_where_something_is_promised_and_a_count_where_not() {
     let host = Host::real();
-    let full = PathBuf::from("/dev/full");
-    let mut durable = LinesSink::file("out", full.clone(), true).writer(cx(&host, 0)).await.unwrap();
+    let (path, full) = (path(&host), PathBuf::from("/dev/full"));
+    let sink = LinesSink::file("out", path.clone(), true);
+    *sink.shared.0.lock().unwrap() = Some(host.files().append(&full).unwrap());
+    let mut durable = sink.writer(cx(&host, 0)).await.unwrap();
     durable.write(&batch(&[Some("a")])).await.unwrap();
     let error = durable.prepare(Epoch(1)).await.unwrap_err();
-    assert_eq!(error.to_string(), "sink out: writing /dev/full");
+    assert_eq!(error.to_string(), format!("sink out: writing {}", path.display()));
     assert!(durable.write(&batch(&[Some("b")])).await.is_ok());
     assert!(durable.prepare(Epoch(1)).await.is_err(), "a first failure is sticky");
 
     let mut loose = LinesSink::file("out", full, false).writer(cx(&host, 0)).await.unwrap();
     loose.write(&batch(&[Some("a")])).await.unwrap();
     assert_eq!((loose.prepare(Epoch(1)).await.unwrap().records, loose.dropped()), (0, 1));
+}
+
+#[tokio::test]
+async fn what_keeps_nothing_is_refused_where_something_is_promised() {
+    let host = Host::real();
+    let refused = async |path: &str, durable: bool| {
+        let sink = LinesSink::file("out", PathBuf::from(path), durable);
+        let error = sink.writer(cx(&host, 0)).await.err().unwrap_or_else(|| panic!("{path} is legal"));
+        assert!(matches!(&error, SinkError::Configuration { .. }), "{error}");
+        error.to_string()
+    };
+    let error = refused("/dev/null", true).await;
+    assert!(error.starts_with("sink out: /dev/null is a device and not a regular file"), "{error}");
+    for durable in [true, false] {
+        assert_eq!(refused("/tmp", durable).await, "sink out: /tmp is a folder; name a file in it");
+    }
+}
+
+#[tokio::test]
+async fn a_device_takes_lines_where_nothing_is_promised() {
+    let host = Host::real();
+    let sink = LinesSink::file("out", PathBuf::from("/dev/null"), false);
+    let mut writer = sink.writer(cx(&host, 0)).await.unwrap();
+    writer.write(&batch(&[Some("a")])).await.unwrap();
+    assert_eq!((writer.prepare(Epoch(1)).await.unwrap().records, writer.dropped()), (1, 0));
 }

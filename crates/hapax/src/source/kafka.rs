@@ -6,6 +6,7 @@
 use super::{
     BoxFuture, Chunk, Reader, Source, SourceContext, SourceError, SourceTopic, UNKNOWN_TOPIC,
     described_topics,
+    extent::{self, Edge, Log, Misfit},
 };
 use crate::{
     batch::{Batch, Origin},
@@ -20,6 +21,7 @@ use hapax_kafka::{
 };
 use std::{
     collections::{BTreeMap, HashMap},
+    fmt,
     sync::Arc,
 };
 
@@ -101,12 +103,11 @@ impl KafkaSource {
             refused.usable()?;
         }
         let topics = found.iter().map(|topic| {
-            SourceTopic::of(&self.cluster, topic).map_err(|code| SourceError::Configuration {
-                source_name: self.name.clone(),
-                reason: format!(
+            SourceTopic::of(&self.cluster, topic).map_err(|code| {
+                self.wrong(format!(
                     "topic {} on cluster {}: {code}; create it, or correct the name",
                     topic.name, self.cluster
-                ),
+                ))
             })
         });
         topics.collect()
@@ -117,7 +118,7 @@ impl KafkaSource {
         client: &Client,
         topics: &[SourceTopic],
         spec: OffsetSpec,
-    ) -> Result<HashMap<(String, i32), Option<i64>>, SourceError> {
+    ) -> Result<Offsets, SourceError> {
         let wanted: Vec<(&str, i32)> = topics
             .iter()
             .flat_map(|topic| (0..topic.record.partitions).map(|partition| (topic.topic.as_str(), partition)))
@@ -141,27 +142,14 @@ impl KafkaSource {
             End::Latest | End::Offsets(_) => last.clone(),
             End::Timestamp(at) => self.offsets(client, &topics, OffsetSpec::Timestamp(*at)).await?,
         };
+        self.check_named(&topics)?;
+        let looked_up = LookedUp { first, last, starts, ends };
         let mut positions = Positions::new();
         for topic in &topics {
             for partition in 0..topic.record.partitions {
-                let key = (topic.topic.clone(), partition);
-                // A time behind the last record has no offset: the end.
-                let concrete = |offsets: &HashMap<(String, i32), Option<i64>>| {
-                    offsets.get(&key).and_then(|&offset| offset.or(last[&key]))
-                };
-                let named = |offsets: &BTreeMap<String, BTreeMap<i32, i64>>| {
-                    offsets.get(&topic.topic).and_then(|parts| parts.get(&partition)).copied()
-                };
-                let start = match &self.start {
-                    Start::Offsets(offsets) => named(offsets).or_else(|| concrete(&starts)),
-                    Start::Earliest | Start::Latest | Start::Timestamp(_) => concrete(&starts),
-                };
-                let end = match &self.end {
-                    End::Offsets(offsets) => named(offsets).or_else(|| concrete(&ends)),
-                    End::Endless | End::Latest | End::Timestamp(_) => concrete(&ends),
-                };
+                let (start, end) = self.extent(&looked_up, &topic.topic, partition)?;
                 let position = Position {
-                    next: unsigned(start.unwrap_or(0)),
+                    next: unsigned(start),
                     leader_epoch: None,
                     topic_id: Some(topic.record.topic_id),
                     file: None,
@@ -173,6 +161,76 @@ impl KafkaSource {
         Ok(positions)
     }
 
+    /// Every partition that `start` or `end` names is there.
+    fn check_named(&self, topics: &[SourceTopic]) -> Result<(), SourceError> {
+        let start = match &self.start {
+            Start::Offsets(offsets) => Some(("start", offsets)),
+            Start::Earliest | Start::Latest | Start::Timestamp(_) => None,
+        };
+        let end = match &self.end {
+            End::Offsets(offsets) => Some(("end", offsets)),
+            End::Endless | End::Latest | End::Timestamp(_) => None,
+        };
+        for (key, offsets) in start.into_iter().chain(end) {
+            for topic in topics {
+                let count = topic.record.partitions;
+                let named = offsets.get(&topic.topic).into_iter().flatten();
+                if let Some((partition, _)) =
+                    named.into_iter().find(|(number, _)| !(0..count).contains(*number))
+                {
+                    return Err(self.wrong(format!(
+                        "topic {} has the partitions 0 to {}, and {key} names partition {partition}; take it out",
+                        topic.topic,
+                        count - 1
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where reading of a partition begins and ends.
+    fn extent(
+        &self,
+        looked_up: &LookedUp,
+        topic: &str,
+        partition: i32,
+    ) -> Result<(i64, Option<i64>), SourceError> {
+        let key = (topic.to_owned(), partition);
+        let LookedUp { first, last, starts, ends } = looked_up;
+        let log = Log { first: answered(first, &key).unwrap_or(0), last: answered(last, &key).unwrap_or(0) };
+        let found = |offset: Option<i64>, named: bool| match offset {
+            Some(offset) => Edge { offset, named },
+            // A time behind the last record has no offset: the end.
+            None => Edge { offset: log.last, named: false },
+        };
+        let start = match &self.start {
+            Start::Offsets(offsets) => match named(offsets, &key) {
+                Some(offset) => Edge { offset, named: true },
+                None => found(answered(starts, &key), false),
+            },
+            Start::Earliest | Start::Latest | Start::Timestamp(_) => found(answered(starts, &key), false),
+        };
+        let end = match &self.end {
+            End::Endless => None,
+            End::Latest => Some(found(answered(ends, &key), false)),
+            End::Timestamp(_) => Some(found(answered(ends, &key), true)),
+            End::Offsets(offsets) => Some(match named(offsets, &key) {
+                Some(offset) => Edge { offset, named: true },
+                None => found(answered(ends, &key), false),
+            }),
+        };
+        match extent::check(log, start, end) {
+            Ok(()) => Ok((start.offset, end.map(|end| end.offset))),
+            Err(Misfit::Wrong(why)) => Err(self.wrong(format!("topic {topic} partition {partition}: {why}"))),
+            Err(Misfit::Gone(reason)) => Err(gone(&self.split(topic, partition), start.offset, reason)),
+        }
+    }
+
+    fn wrong(&self, reason: String) -> SourceError {
+        SourceError::Configuration { source_name: self.name.clone(), reason }
+    }
+
     async fn check(&self, client: &Client, positions: &Positions) -> Result<(), SourceError> {
         let topics = self.found(client).await?;
         let first = self.offsets(client, &topics, OffsetSpec::Earliest).await?;
@@ -181,8 +239,7 @@ impl KafkaSource {
             topics.iter().map(|topic| (topic.topic.as_str(), topic.record.topic_id)).collect();
         for (split, position) in positions.iter().filter(|(_, position)| !position.at_end()) {
             let Some((topic, partition)) = self.place(split) else { continue };
-            let gone =
-                |reason: String| SourceError::Gone { split: split.clone(), position: position.next, reason };
+            let gone = |reason: String| gone(split, position.next, reason);
             let key = (topic.to_owned(), partition);
             match (position.topic_id, ids.get(topic)) {
                 (Some(known), Some(found)) if known != *found => {
@@ -208,6 +265,29 @@ impl KafkaSource {
     }
 }
 
+/// Offsets by topic and partition, as a cluster answered.
+type Offsets = HashMap<(String, i32), Option<i64>>;
+
+/// What a cluster answered when the job was created.
+struct LookedUp {
+    first: Offsets,
+    last: Offsets,
+    starts: Offsets,
+    ends: Offsets,
+}
+
+fn answered(offsets: &Offsets, key: &(String, i32)) -> Option<i64> {
+    offsets.get(key).copied().flatten()
+}
+
+fn named(offsets: &BTreeMap<String, BTreeMap<i32, i64>>, (topic, partition): &(String, i32)) -> Option<i64> {
+    offsets.get(topic)?.get(partition).copied()
+}
+
+fn gone(split: &SplitId, position: impl fmt::Display, reason: String) -> SourceError {
+    SourceError::Gone { place: format!("source {}: position {position}", split.0), reason }
+}
+
 fn unsigned(offset: i64) -> u64 {
     u64::try_from(offset).unwrap_or(0)
 }
@@ -219,6 +299,10 @@ impl Source for KafkaSource {
 
     fn replayable(&self) -> bool {
         true
+    }
+
+    fn endless_topics(&self) -> Option<(&Name, &[String])> {
+        (self.end == End::Endless).then_some((&self.cluster, &self.topics))
     }
 
     fn topics<'a>(&'a self, cx: &'a SourceContext) -> BoxFuture<'a, Result<Vec<SourceTopic>, SourceError>> {

@@ -4,16 +4,19 @@
 //! source that is *replayable* serves the same records again from an older position; only such a source can
 //! stand behind a guarantee.
 
+mod extent;
 mod generator;
+mod irregular;
 mod kafka;
 mod lines;
 
 pub use generator::{GeneratorSource, ORDER, Template};
+pub use irregular::irregular;
 pub use kafka::{End, KafkaSource, Start};
 pub use lines::{BadLine, LineFormat, LinesSource, STANDARD_INPUT};
 
 use crate::{batch::Batch, cluster::Clusters, limits};
-use hapax_commit::{Name, Position, Positions, SplitId};
+use hapax_commit::{Name, Position, Positions};
 use hapax_host::Host;
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
@@ -97,6 +100,11 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// Does an older position give the same records again?
     fn replayable(&self) -> bool;
 
+    /// The cluster and the topics that it reads without an end.
+    fn endless_topics(&self) -> Option<(&Name, &[String])> {
+        None
+    }
+
     /// The topics that it reads.
     fn topics<'a>(&'a self, cx: &'a SourceContext) -> BoxFuture<'a, Result<Vec<SourceTopic>, SourceError>>;
 
@@ -144,22 +152,18 @@ pub enum SourceError {
         reason: String,
     },
     /// A position cannot be served any more.
-    #[error("source {split}: position {position} cannot be served: {reason}", split = .split.0)]
+    #[error("{place} cannot be served: {reason}")]
     Gone {
-        /// The split.
-        split: SplitId,
-        /// The position asked for.
-        position: u64,
+        /// The split and the position asked for, as a person finds them.
+        place: String,
         /// What is there instead, and what to do.
         reason: String,
     },
     /// A record that is not what the source promises.
-    #[error("source {split}, record {offset}: {reason}", split = .split.0)]
+    #[error("{place}: {reason}")]
     BadRecord {
-        /// The split.
-        split: SplitId,
-        /// Its offset (for a line of a file, that of its first byte).
-        offset: u64,
+        /// Where it stands, as a person finds it.
+        place: String,
         /// What is wrong with it.
         reason: String,
     },

@@ -2,6 +2,12 @@
 //! cleared, read or written.
 
 use super::*;
+use hapax_commit::{Identity, ProducerEpoch};
+use hapax_host::{Deadline, Host};
+use hapax_kafka::{
+    Client, ClientConfig,
+    transaction::{self, EndMarker},
+};
 
 /// Copies what is there now, as far as a job that writes it lets it be copied.
 fn put_in_place(of: &Path, copied: &Path) {
@@ -43,7 +49,7 @@ fn a_store_of_another_cluster_is_refused_untouched() {
 
 #[test]
 fn an_empty_store_of_a_known_job_is_an_unmounted_volume_until_fresh_is_asked_for() {
-    const COUNT: u64 = 1_500;
+    const COUNT: u64 = 10_000;
     let job = Job::new("store-empty", &generator(COUNT, 500));
     let mut first = job.start("first", &[]);
     job.await_committed(&mut first, 200);
@@ -62,7 +68,7 @@ fn an_empty_store_of_a_known_job_is_an_unmounted_volume_until_fresh_is_asked_for
     }
     assert_eq!(job.traces(), before, "nothing was cleared and nothing was written");
     put_in_place(&job.store, &away);
-    job.run("back", &[]).done();
+    job.run("back", &["--set", "source.0.generator.rate=100000"]).done();
     job.is_exact(COUNT);
 
     fs::remove_dir_all(&job.store).unwrap();
@@ -71,6 +77,139 @@ fn an_empty_store_of_a_known_job_is_an_unmounted_volume_until_fresh_is_asked_for
     let audit = Audit { value: None, ..Audit::copy(&job.sink, PARTITIONS, COUNT) };
     let report = Judge::shared().audit(bootstrap(), &audit).unwrap();
     assert_eq!((report.lost, report.duplicated, report.records), (0, COUNT, 2 * COUNT), "{report:?}");
+}
+
+/// The folder of the job's first life, and its slots in order.
+fn first_life(job: &Job) -> (PathBuf, Vec<PathBuf>) {
+    let life = job.store.join(&job.name).join("1");
+    let mut slots: Vec<PathBuf> =
+        fs::read_dir(life.join("chain").join("0")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    slots.retain(|path| !path.file_name().unwrap().to_str().unwrap().starts_with('.'));
+    slots.sort();
+    (life, slots)
+}
+
+#[test]
+fn a_store_that_has_lost_its_newest_files_is_refused_untouched() {
+    const COUNT: u64 = 10_000;
+    let job = Job::new("store-newest", &generator(COUNT, 500));
+    let mut first = job.start("first", &[]);
+    job.await_committed(&mut first, 1_000);
+    terminate(first).done();
+    let before = job.traces();
+    let whole = job.folder.join("whole");
+    copy(&job.store, &whole);
+    // The newest is a proof, which the run after it finds again by itself.
+    for lost in [2, 3, 4] {
+        let (_, slots) = first_life(&job);
+        slots.iter().rev().take(lost).for_each(|slot| fs::remove_file(slot).unwrap());
+        job.run("lost", &[]).says(
+            4,
+            "E0402",
+            &[&job.name, "ahead of the checkpoint store", "nothing was cleared"],
+        );
+        assert_eq!(job.traces(), before, "{lost} slots: nothing was cleared and nothing was written");
+        put_in_place(&job.store, &whole);
+    }
+    job.run("whole", &["--set", "source.0.generator.rate=100000"]).done();
+    job.is_exact(COUNT);
+}
+
+/// A coordinator that starts again writes the markers of a decided transaction again.
+#[test]
+fn a_marker_that_stands_there_twice_is_not_taken_for_a_commit_that_the_store_does_not_know() {
+    let (job, source) = copied("store-marker", "");
+    let fill = |from: u64| {
+        let numbers = Numbers { from, ..Numbers::new(PARTITIONS, 100) };
+        Judge::shared().produce_numbers(bootstrap(), &source, &numbers).unwrap();
+    };
+    let run = |name: &str, committed: i64| {
+        let mut run = job.start(name, &[]);
+        job.await_committed(&mut run, committed);
+        terminate(run).done();
+    };
+    fill(0);
+    run("first", 100);
+    mark_again(&job.sink);
+    // Each start clears the ids again, so that coordinators know less and less of what was committed.
+    (0..3).for_each(|number| run(&format!("idle-{number}"), 100));
+    fill(100);
+    run("last", 200);
+    job.is_exact(200);
+}
+
+/// Writes the newest marker of every producer of a topic once more.
+fn mark_again(topic: &str) {
+    let config = ClientConfig::new(ClientConfig::parse_bootstrap(bootstrap()).unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(Host::real(), config).await.unwrap();
+        let soon = || Deadline::after(client.host().now(), Some(PATIENCE));
+        for partition in 0..PARTITIONS as i32 {
+            let producers = transaction::describe_producers(&client, topic, partition, soon()).await.unwrap();
+            assert!(!producers.is_empty());
+            for producer in producers {
+                let identity = Identity {
+                    producer_id: producer.producer_id,
+                    producer_epoch: ProducerEpoch(producer.producer_epoch as i16),
+                };
+                let coordinator_epoch = producer.coordinator_epoch.unwrap();
+                let marker = EndMarker { identity, commit: true, coordinator_epoch };
+                let written = transaction::write_end_marker(&client, topic, partition, marker, soon());
+                written.await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_job_without_its_record_is_refused_and_begins_anew_from_the_start() {
+    const COUNT: u64 = 400;
+    let job = Job::new("store-record", &generator(COUNT, 100_000));
+    job.run("first", &[]).done();
+    let record = first_life(&job).0.join("job");
+    for damaged in [None, Some(Vec::new())] {
+        match &damaged {
+            None => fs::remove_file(&record).unwrap(),
+            Some(bytes) => fs::write(&record, bytes).unwrap(),
+        }
+        job.run("refused", &[]).says(6, "E0602", &[&job.name, "--fresh"]);
+        let anew = job.run("anew", &["--fresh"]).done();
+        assert_eq!((&anew["finished"], &anew["records_out"]), (&true.into(), &COUNT.into()));
+        for life in ["2", "3"] {
+            let _ = fs::remove_dir_all(job.store.join(&job.name).join(life));
+        }
+    }
+    let audit = Audit { value: None, ..Audit::copy(&job.sink, PARTITIONS, COUNT) };
+    let report = Judge::shared().audit(bootstrap(), &audit).unwrap();
+    assert_eq!((report.lost, report.records), (0, 3 * COUNT), "{report:?}");
+}
+
+/// The older process is in the middle of its work, and fails because its ids are fenced.
+#[test]
+fn a_run_that_is_begun_anew_elsewhere_ends_with_exit_code_5() {
+    const COUNT: u64 = 1_000;
+    for interval in ["checkpoint.interval=3s", "checkpoint.interval=100ms"] {
+        let job = Job::new("store-anew", &generator(COUNT, 200));
+        let mut old = job.start("old", &["--set", interval]);
+        let open = |_: &mut Run| Ok(job.bounds().iter().any(|bounds| bounds.end > 0));
+        old.until("has written", PATIENCE, open).unwrap();
+        let faster = "source.0.generator.rate=100000";
+        let anew = job.run("new", &["--fresh", "--set", faster, "--set", "run.start_timeout=60s"]).done();
+        assert_eq!((&anew["finished"], &anew["records_out"]), (&true.into(), &COUNT.into()));
+        Ended::of(old).says(5, "E0501", &[&job.name]);
+    }
+}
+
+#[test]
+fn starts_of_one_new_job_at_once_leave_one_run_and_no_incident() {
+    const COUNT: u64 = 600;
+    let job = Job::new("store-race", &generator(COUNT, 300));
+    let runs: Vec<Run> = (0..3).map(|number| job.start(&format!("start-{number}"), &[])).collect();
+    let codes: Vec<_> = runs.into_iter().map(|run| Ended::of(run).code).collect();
+    assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");
+    assert!(codes.iter().all(|code| matches!(code, Some(0 | 5))), "{codes:?}");
+    job.is_exact(COUNT);
 }
 
 #[test]
@@ -92,7 +231,7 @@ fn what_a_former_job_left_open_is_ended_also_on_shards_that_there_are_no_more() 
 
 #[test]
 fn an_old_copy_of_a_store_is_refused_untouched() {
-    const COUNT: u64 = 2_000;
+    const COUNT: u64 = 10_000;
     let job = Job::new("store-copy", &generator(COUNT, 500));
     let (live, stopped, newest) =
         (job.folder.join("live"), job.folder.join("stopped"), job.folder.join("newest"));
@@ -127,7 +266,7 @@ fn an_old_copy_of_a_store_is_refused_untouched() {
         assert_eq!(incident["code"], "E0402");
     }
     put_in_place(&job.store, &newest);
-    job.run("back", &[]).done();
+    job.run("back", &["--set", "source.0.generator.rate=100000"]).done();
     job.is_exact(COUNT);
 }
 
@@ -199,11 +338,8 @@ fn a_copy_from_before_the_first_checkpoint_is_refused_untouched() {
 fn a_damaged_object_is_named_and_nothing_is_used() {
     let job = Job::new("store-damaged", &generator(400, 2_000));
     job.run("first", &[]).done();
-    let life = job.store.join(&job.name).join("1");
+    let (life, slots) = first_life(&job);
     let chain = life.join("chain/0");
-    let mut slots: Vec<PathBuf> = fs::read_dir(&chain).unwrap().map(|entry| entry.unwrap().path()).collect();
-    slots.retain(|path| !path.file_name().unwrap().to_str().unwrap().starts_with('.'));
-    slots.sort();
     let before = job.traces();
     let flipped = |bytes: &[u8]| {
         let mut bytes = bytes.to_vec();

@@ -146,7 +146,7 @@ impl Sender {
                 }
             }
         }
-        if state.config.delivery_timeout.is_none() && now >= self.next_report {
+        if now >= self.next_report {
             self.next_report = now + limits::STILL_UNDELIVERED_REPORT;
             state.report(now);
         }

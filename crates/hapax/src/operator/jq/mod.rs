@@ -16,6 +16,7 @@
 mod header;
 mod json;
 mod program;
+mod size;
 
 use super::{OnError, Operator, OperatorError, Skipped};
 use crate::{
@@ -51,7 +52,7 @@ pub struct JqSettings {
 pub struct JqError {
     /// Which program: `jq`, `key`, `topic`, `partition`, `headers`.
     pub field: &'static str,
-    /// Its text.
+    /// The beginning of its text.
     pub text: String,
     /// What is wrong with it.
     pub reason: String,
@@ -91,7 +92,7 @@ impl JqProgram {
 }
 
 fn compile(field: &'static str, text: &str) -> Result<Program, JqError> {
-    Program::compile(text).map_err(|reason| JqError { field, text: text.to_owned(), reason })
+    Program::compile(text).map_err(|reason| JqError { field, text: json::shortened(text), reason })
 }
 
 /// The programs of an operator, compiled once and shared by its instances.
@@ -183,13 +184,7 @@ impl Programs {
     }
 
     fn error(&self, origin: &Origin, record: RecordRef<'_>, reason: String) -> OperatorError {
-        OperatorError {
-            topic: origin.topic.clone(),
-            partition: origin.partition,
-            offset: record.offset,
-            operator: self.name.clone(),
-            reason,
-        }
+        OperatorError::new(origin, record.offset, &self.name, reason)
     }
 
     /// Puts what becomes of a record into `outputs`.

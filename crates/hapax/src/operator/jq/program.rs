@@ -1,6 +1,6 @@
 //! Compiling jq programs, and running them on a record.
 
-use super::{header, json};
+use super::{header, json, size};
 use crate::batch::{Origin, RecordRef};
 use jaq_core::{
     Compiler, Ctx, Filter, Vars,
@@ -101,6 +101,7 @@ impl std::fmt::Debug for Program {
 
 impl Program {
     pub(super) fn compile(text: &str) -> Result<Self, String> {
+        size::check(text)?;
         let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
         let functions = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs::<Data>());
         let arena = Arena::default();

@@ -1,11 +1,10 @@
 //! Bytes into lines, and lines into records. Pure.
 
-use super::{BadLine, LineFormat, SourceError};
+use super::{BadLine, LineFormat, STANDARD_INPUT, SourceError};
 use crate::{
     batch::{Batch, Headers, Origin, RecordRef},
     limits,
 };
-use hapax_commit::SplitId;
 use serde::de::IgnoredAny;
 use std::sync::Arc;
 
@@ -55,23 +54,34 @@ pub(super) fn cut(
             Verdict::Bad(reason) => match rules.bad_line {
                 BadLine::Skip => {
                     skipped += 1;
-                    tracing::warn!(split = %origin.split.0, offset = at, "a line was skipped: {reason}");
+                    tracing::warn!("{}: a line was skipped: {reason}", place(origin, at));
                 }
-                BadLine::Stop => return Err(bad_line(&origin.split, at, reason)),
+                BadLine::Stop => return Err(bad_line(origin, at, reason)),
             },
         }
     }
     if taken == 0 && bytes.len() >= limits::LINE_BYTES {
-        let reason =
-            format!("no line break within {} bytes: this is not a file of lines", limits::LINE_BYTES);
-        return Err(SourceError::BadRecord { split: origin.split.clone(), offset, reason });
+        let reason = format!(
+            "no line break within {} bytes, more than a line may have, also with on_error = \"skip\"; break the line, or \
+             take it out of the file",
+            limits::LINE_BYTES
+        );
+        return Err(SourceError::BadRecord { place: place(origin, offset), reason });
     }
     Ok(Lines { batch: batch.build(), taken, skipped })
 }
 
-fn bad_line(split: &SplitId, offset: u64, reason: String) -> SourceError {
+fn bad_line(origin: &Origin, offset: u64, reason: String) -> SourceError {
     let reason = format!("{reason}; mend the line, or set on_error = \"skip\" or format = \"text\"");
-    SourceError::BadRecord { split: split.clone(), offset, reason }
+    SourceError::BadRecord { place: place(origin, offset), reason }
+}
+
+/// A line by the first of its bytes: positions count no lines.
+fn place(origin: &Origin, offset: u64) -> String {
+    match &*origin.topic {
+        STANDARD_INPUT => format!("standard input: the line at byte {offset}"),
+        path => format!("file {path}: the line at byte {offset}"),
+    }
 }
 
 /// The first line without its line break, and its length with it.

@@ -4,8 +4,12 @@ use super::{
     Chunk, Reader, SourceError, chunk,
     cut::{Rules, cut},
 };
-use crate::{batch::Origin, limits, source::BoxFuture};
-use hapax_commit::{Position, SplitId};
+use crate::{
+    batch::Origin,
+    limits,
+    source::{BoxFuture, irregular},
+};
+use hapax_commit::Position;
 use hapax_host::{Host, OpenFile};
 use std::{
     collections::VecDeque,
@@ -30,18 +34,22 @@ fn identity_of(host: &Host, path: &Path, head: Option<usize>) -> io::Result<(Str
     Ok((format!("{}:{}:{}:{checksum:08x}", found.device, found.inode, bytes.len()), found.length))
 }
 
-fn failed(path: &Path, source: io::Error) -> SourceError {
+pub(super) fn failed(path: &Path, source: io::Error) -> SourceError {
     SourceError::File { path: path.display().to_string(), source }
 }
 
+fn gone(path: &Path, byte: u64, reason: String) -> SourceError {
+    SourceError::Gone { place: format!("file {}: byte {byte}", path.display()), reason }
+}
+
 /// Is the file at the path still the one of the position, with everything before it and up to its end?
-pub(super) fn check(
-    host: &Host,
-    path: &Path,
-    split: &SplitId,
-    position: &Position,
-) -> Result<(), SourceError> {
-    let gone = |reason: String| SourceError::Gone { split: split.clone(), position: position.next, reason };
+pub(super) fn check(host: &Host, path: &Path, position: &Position) -> Result<(), SourceError> {
+    let gone = |reason: String| gone(path, position.next, reason);
+    if let Ok(Some(what)) = irregular(path) {
+        return Err(gone(format!(
+            "{what} is in its place; put the file back, or run with --fresh to begin anew"
+        )));
+    }
     let known = position.file.as_deref().unwrap_or_default();
     let head = known.split(':').nth(2).and_then(|length| length.parse().ok());
     let (found, length) = match identity_of(host, path, head) {
@@ -84,7 +92,7 @@ impl FileLines {
         position: Position,
         rules: Rules,
     ) -> Result<Self, SourceError> {
-        check(host, path, &origin.split, &position)?;
+        check(host, path, &position)?;
         let opened = host.files().open(path).and_then(|mut file| {
             file.seek(SeekFrom::Start(position.next))?;
             Ok(file)
@@ -105,8 +113,7 @@ impl FileLines {
                 .map_err(|source| failed(&self.path, source))?;
             if count == 0 && self.position.end.is_some_and(|end| read_to < end) {
                 let reason = format!("the file ends at byte {read_to}: it was cut");
-                let split = self.origin.split.clone();
-                return Err(SourceError::Gone { split, position: self.position.next, reason });
+                return Err(gone(&self.path, self.position.next, reason));
             }
             let read_to = read_to + count as u64;
             let last = self.position.end == Some(read_to);
@@ -126,7 +133,7 @@ impl FileLines {
 
     /// Is the open file still the one that a position in it would be checked against?
     fn check(&self, host: &Host) -> Result<(), SourceError> {
-        check(host, &self.path, &self.origin.split, &self.position)
+        check(host, &self.path, &self.position)
     }
 }
 

@@ -5,14 +5,15 @@
 //! counts when its line break is there.
 //!
 //! A position belongs to one file: device, inode, and a checksum of its head are kept with it. What has another
-//! identity, or has become shorter, is not served. Standard input (`-`) cannot be read again: a job that reads it
+//! identity, or has become shorter, is not served. What is no regular file has neither a length nor a second reading,
+//! and is refused before it is opened. Standard input (`-`) cannot be read again: a job that reads it
 //! can promise nothing, and lines that were read ahead die with a run.
 
 mod cut;
 mod file;
 mod standard;
 
-use super::{BoxFuture, Chunk, Reader, Source, SourceContext, SourceError, SourceTopic};
+use super::{BoxFuture, Chunk, Reader, Source, SourceContext, SourceError, SourceTopic, irregular};
 use crate::batch::Origin;
 use hapax_commit::{Position, Positions, SplitId};
 use std::{
@@ -90,14 +91,23 @@ impl LinesSource {
         Arc::new(Origin { split, topic: path.display().to_string().into(), partition: 0, partitions: None })
     }
 
+    fn wrong(&self, reason: String) -> SourceError {
+        SourceError::Configuration { source_name: self.name.clone(), reason }
+    }
+
     /// A new job whose file is not there is written wrongly; an old one's may come back.
-    fn absent(&self, path: &Path, error: SourceError) -> SourceError {
-        match error {
-            SourceError::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                let reason = format!("there is no file {}; correct the path", path.display());
-                SourceError::Configuration { source_name: self.name.clone(), reason }
+    fn present(&self, path: &Path) -> Result<(), SourceError> {
+        let shown = path.display();
+        match irregular(path) {
+            Ok(None) => Ok(()),
+            Ok(Some(what)) => Err(self.wrong(format!(
+                "{shown} is {what} and not a regular file, so it has no end and cannot be read again after a crash; put \
+                 the lines into a file or a topic first, or read standard input with file = \"-\" and guarantee = \"none\""
+            ))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(self.wrong(format!("there is no file {shown}; correct the path")))
             }
-            other => other,
+            Err(source) => Err(file::failed(path, source)),
         }
     }
 
@@ -107,8 +117,8 @@ impl LinesSource {
             if self.is_standard_input() {
                 return Ok((self.split(path), beginning()));
             }
-            let (identity, length) =
-                file::identify(&cx.host, path).map_err(|error| self.absent(path, error))?;
+            self.present(path)?;
+            let (identity, length) = file::identify(&cx.host, path)?;
             let end = (!self.follow).then_some(length);
             Ok((self.split(path), Position { file: Some(identity), end, ..beginning() }))
         };
@@ -118,7 +128,7 @@ impl LinesSource {
     fn check(&self, cx: &SourceContext, positions: &Positions) -> Result<(), SourceError> {
         for (split, position) in positions {
             match self.place(split) {
-                Some(path) if !self.is_standard_input() => file::check(&cx.host, path, split, position)?,
+                Some(path) if !self.is_standard_input() => file::check(&cx.host, path, position)?,
                 _ => {}
             }
         }

@@ -45,6 +45,10 @@ impl Drop for Temporary {
     }
 }
 
+fn make_pipe(path: &Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
 /// What was read up to the ends of the positions: offset and text of each line.
 struct Read {
     lines: Vec<(i64, String)>,
@@ -119,7 +123,7 @@ async fn a_line_that_is_not_json_stops_with_its_place_or_is_counted() {
     let mut source = file.source();
     let start = genesis(&file, &source).await;
     let error = read(&file, &source, start.clone()).await.err().expect("a bad line").to_string();
-    let place = format!("source orders/{}, record 2: the line is not JSON: ", file.path.display());
+    let place = format!("file {}: the line at byte 2: the line is not JSON: ", file.path.display());
     assert!(error.starts_with(&place) && error.contains("on_error = \"skip\""), "{error}");
 
     source.bad_line = BadLine::Skip;
@@ -180,6 +184,34 @@ async fn a_missing_file_of_a_new_job_is_a_wrong_path() {
     let error = source.genesis(&file.cx()).await.unwrap_err();
     assert!(matches!(&error, SourceError::Configuration { .. }), "{error}");
     assert_eq!(error.to_string(), "source orders: there is no file /nowhere/orders.ndjson; correct the path");
+}
+
+#[tokio::test]
+async fn what_is_no_regular_file_is_a_wrong_path_and_is_not_opened() {
+    let file = Temporary::with("1\n");
+    let fifo = file.path.with_extension("fifo");
+    make_pipe(&fifo);
+    for (path, what) in
+        [(fifo.clone(), "a pipe"), (std::env::temp_dir(), "a folder"), ("/dev/zero".into(), "a device")]
+    {
+        let error = LinesSource::new("orders", [path.clone()]).genesis(&file.cx()).await.unwrap_err();
+        assert!(matches!(&error, SourceError::Configuration { .. }), "{error}");
+        let said = format!("source orders: {} is {what} and not a regular file", path.display());
+        assert!(error.to_string().starts_with(&said), "{error}");
+    }
+    file.host.files().remove(&fifo).unwrap();
+}
+
+#[tokio::test]
+async fn a_pipe_in_the_place_of_a_file_is_not_served_and_not_opened() {
+    let file = Temporary::with("1\n");
+    let source = file.source();
+    let start = genesis(&file, &source).await;
+    file.host.files().remove(&file.path).unwrap();
+    make_pipe(&file.path);
+    let error = source.serves(&file.cx(), &start).await.unwrap_err().to_string();
+    let place = format!("file {}: byte 0 cannot be served: a pipe is in its place", file.path.display());
+    assert!(error.starts_with(&place), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -148,6 +148,7 @@ impl Case {
             let report = audit(&self.bootstrap, &self.name, &self.source);
             (report.unstable == 0 && self.open_transactions().is_empty()).then_some(report)
         });
+        self.log("missing marker is written").iter().for_each(|line| println!("{line}"));
         Outcome {
             name: self.name.clone(),
             guarantee: self.guarantee,

@@ -1,0 +1,124 @@
+//! Whether partitions know what the coordinators have ended: the last thing that stands between a commit and its readers.
+//!
+//! A proof goes into the chain only when every partition of the epoch knows of the commit, and a run writes only when no
+//! partition of its sinks holds a transaction of its ids open that was aborted before. Both are what coordinators do
+//! by themselves, but for KAFKA-20734; see `hapax_kafka::transaction::complete`.
+
+use super::{brokers::Brokers, checkpoint::CheckpointDecider};
+use crate::{
+    error::{Code, JobError},
+    source::SourceTopic,
+};
+use hapax_commit::{Handle, Identity, Name, ProducerEpoch, ProducerId, TransactionVersion, id::IdAt};
+use hapax_kafka::{
+    Client,
+    transaction::{self, EndedTransaction, LeftOpen, MarkerRefused},
+};
+use std::collections::BTreeMap;
+
+impl Brokers {
+    /// Waits until every partition of a committed transaction knows of it.
+    pub(super) async fn complete(
+        &self,
+        job: &Name,
+        client: &Client,
+        handle: &Handle,
+    ) -> Result<(), JobError> {
+        let partitions: Vec<_> =
+            handle.partitions.iter().map(|part| (&*part.topic, part.partition, part.last_offset)).collect();
+        let ended = EndedTransaction {
+            transactional_id: &handle.transactional_id.to_string(),
+            identity: marker_of(handle),
+            commit: true,
+            partitions: &partitions,
+        };
+        transaction::complete(client, &ended).await.map_err(|refused| needs_person(job, &refused))
+    }
+}
+
+/// The identity that stands in the markers of a handle's transaction (KIP-890).
+pub(super) fn marker_of(handle: &Handle) -> Identity {
+    let ProducerEpoch(epoch) = handle.identity.producer_epoch;
+    let marked = match handle.version {
+        TransactionVersion::V1 => epoch,
+        TransactionVersion::V2 => epoch.saturating_add(1),
+    };
+    Identity { producer_epoch: ProducerEpoch(marked), ..handle.identity }
+}
+
+impl CheckpointDecider {
+    /// Waits until every partition of the epoch in doubt, which is committed, knows of it.
+    pub(super) fn complete_unresolved(&self) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
+        let (job, brokers) = (self.start.plan.name.clone(), self.start.brokers.clone());
+        let handles = self.view.unresolved().map(|unresolved| unresolved.manifest.handles.clone());
+        async move {
+            for handle in handles.iter().flatten() {
+                let what = format!("the committed transaction {}", handle.transactional_id);
+                let client = brokers.client(&handle.cluster_id, &what).await?;
+                brokers.complete(&job, &client, handle).await?;
+            }
+            Ok(())
+        }
+    }
+
+    /// Ends what partitions of the sinks hold open under ids that this run has cleared. Asked before it writes: the
+    /// next commit of the same producer would make those records visible.
+    pub(crate) async fn end_left_open(&self) -> Result<(), JobError> {
+        for (name, client) in self.start.brokers.transactional() {
+            let ids: BTreeMap<ProducerId, &IdAt> = self
+                .cleared
+                .iter()
+                .filter(|(at, _)| at.cluster_id == client.cluster_id())
+                .map(|(at, identity)| (identity.producer_id, at))
+                .collect();
+            for (topic, partition) in self.sink_partitions(name, client).await? {
+                let id = |producer| ids.get(&producer).map(|at| at.id.to_string());
+                let ended = transaction::end_left_open(client, &topic, partition, id).await;
+                ended.map_err(|error| match error {
+                    LeftOpen::Refused(refused) => needs_person(&self.start.plan.name, &refused),
+                    LeftOpen::Unanswered(error) => JobError::kafka(
+                        format!(
+                            "asking whether {topic}-{partition} holds an old transaction of the job open"
+                        ),
+                        error,
+                    ),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Partitions of the topics that the plan names, and those that newer handles know.
+    async fn sink_partitions(&self, cluster: &Name, client: &Client) -> Result<Vec<(String, i32)>, JobError> {
+        let mut partitions: Vec<(String, i32)> = self
+            .view
+            .newest_handles()
+            .filter(|handle| handle.cluster_id == client.cluster_id())
+            .flat_map(|handle| &handle.partitions)
+            .map(|part| (part.topic.clone(), part.partition))
+            .collect();
+        for sink in &self.start.plan.sinks {
+            if sink.transactional_cluster() != Some(cluster) {
+                continue;
+            }
+            for SourceTopic { topic, record, .. } in sink.topics(&self.start.sources.clusters).await? {
+                partitions.extend((0..record.partitions).map(|partition| (topic.clone(), partition)));
+            }
+        }
+        partitions.sort();
+        partitions.dedup();
+        Ok(partitions)
+    }
+}
+
+fn needs_person(job: &Name, refused: &MarkerRefused) -> JobError {
+    JobError::NeedsPerson {
+        code: Code::MarkerMissing,
+        message: format!(
+            "job {job}: {refused} ({}); give the job's principal the right Alter on the cluster and start it again, it \
+             then writes the marker; do not abort the transaction with another tool, and write nothing else under its id",
+            refused.source
+        ),
+        incident: None,
+    }
+}
