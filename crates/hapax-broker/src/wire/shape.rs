@@ -457,7 +457,7 @@ mod tests {
             for version in range.min..=range.max {
                 let mut decoded = 0;
                 for _ in 0..100_000 {
-                    if decoded == 50 {
+                    if decoded == 12 {
                         break;
                     }
                     let bytes = Bytes::from(bytes(&mut random));

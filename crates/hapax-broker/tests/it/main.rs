@@ -2,7 +2,8 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "tests stand beside the system under test: files, clocks and sockets are their own"
+    clippy::unwrap_used,
+    reason = "tests stand beside the system under test: files, clocks and sockets are their own, and their helpers may panic"
 )]
 
 mod client;
@@ -15,3 +16,4 @@ mod proxy;
 mod server;
 #[cfg(feature = "store")]
 mod store;
+mod throughput;
