@@ -1,0 +1,145 @@
+//! The control port: rules and steps as JSON over HTTP, so that a test in any language can drive the broker.
+//!
+//! ```text
+//! GET    /address      {"bootstrap": "127.0.0.1:39213"}
+//! POST   /rules        a rule             -> 201 {"id": 1}
+//! GET    /rules        [{"id": 1, "matched": 3, "fired": 1, "rule": {..}}, ..]
+//! DELETE /rules        all of them        -> 204
+//! DELETE /rules/{id}                      -> 200, its last report
+//! POST   /step         a step: "crash", {"move_coordinator": {"transactional_id": "orders"}}   -> 204
+//! POST   /clock        {"jump_ms": 60000} -> 204
+//! GET    /state        topics, partitions, transactions
+//! ```
+//!
+//! What is refused answers 400 (or 404) with `{"error": ".."}`. In front of a real cluster there is neither `/step`
+//! nor `/clock` nor `/state`: 404.
+
+mod state;
+
+pub(crate) use state::state;
+
+use crate::{
+    fault::{Faults, RuleId},
+    server::{Bound, Core},
+};
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{Path, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{delete, get, post},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What is controlled.
+#[derive(Clone)]
+pub(crate) enum Subject {
+    /// An embedded broker.
+    Broker(Arc<Core>),
+    /// A proxy: rules only.
+    Proxy(Faults),
+}
+
+#[derive(Clone)]
+struct Port {
+    subject: Subject,
+    bootstrap: Arc<str>,
+}
+
+/// Serves the control port.
+pub(crate) async fn serve(bound: Bound, subject: Subject, bootstrap: String) {
+    let router = Router::new()
+        .route("/address", get(address))
+        .route("/rules", get(rules).post(add_rule).delete(clear_rules))
+        .route("/rules/{id}", delete(remove_rule))
+        .route("/step", post(step))
+        .route("/clock", post(clock))
+        .route("/state", get(show_state))
+        .with_state(Port { subject, bootstrap: bootstrap.into() });
+    if let Err(error) = axum::serve(bound.listener, router).await {
+        tracing::error!(%error, "the control port ended");
+    }
+}
+
+impl Port {
+    fn faults(&self) -> &Faults {
+        match &self.subject {
+            Subject::Broker(core) => &core.faults,
+            Subject::Proxy(faults) => faults,
+        }
+    }
+
+    fn core(&self) -> Result<&Core, Refusal> {
+        match &self.subject {
+            Subject::Broker(core) => Ok(core),
+            Subject::Proxy(_) => Err(Refusal(
+                StatusCode::NOT_FOUND,
+                "a proxy has rules only; the cluster is not its own".into(),
+            )),
+        }
+    }
+}
+
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "error": self.1 }))).into_response()
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body).map_err(|error| Refusal(StatusCode::BAD_REQUEST, error.to_string()))
+}
+
+async fn address(State(port): State<Port>) -> Json<Value> {
+    Json(json!({ "bootstrap": *port.bootstrap }))
+}
+
+async fn rules(State(port): State<Port>) -> Response {
+    Json(port.faults().list()).into_response()
+}
+
+async fn add_rule(State(port): State<Port>, body: Bytes) -> Result<Response, Refusal> {
+    let rule = read(&body)?;
+    let id = port.faults().add(rule).map_err(|error| Refusal(StatusCode::BAD_REQUEST, error.to_string()))?;
+    Ok((StatusCode::CREATED, Json(json!({ "id": id }))).into_response())
+}
+
+async fn clear_rules(State(port): State<Port>) -> StatusCode {
+    port.faults().clear();
+    StatusCode::NO_CONTENT
+}
+
+async fn remove_rule(State(port): State<Port>, Path(id): Path<u64>) -> Result<Response, Refusal> {
+    match port.faults().remove(RuleId(id)) {
+        Some(report) => Ok(Json(report).into_response()),
+        None => Err(Refusal(StatusCode::NOT_FOUND, format!("no rule has the number {id}"))),
+    }
+}
+
+async fn step(State(port): State<Port>, body: Bytes) -> Result<StatusCode, Refusal> {
+    let core = port.core()?;
+    core.step(read(&body)?).map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Jump {
+    jump_ms: i64,
+}
+
+async fn clock(State(port): State<Port>, body: Bytes) -> Result<StatusCode, Refusal> {
+    let core = port.core()?;
+    let Jump { jump_ms } = read(&body)?;
+    core.jump(jump_ms);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn show_state(State(port): State<Port>) -> Result<Json<Value>, Refusal> {
+    Ok(Json(state(port.core()?)))
+}

@@ -1,0 +1,24 @@
+//! What goes wrong on purpose, between the wire and the machine; the same in front of a real cluster.
+//!
+//! ```text
+//! request -> Subject (what it is about) -> rules, in the order they were added -> Plan
+//!            Plan: acts first (crash, move, jump, wait), then at most one fate of the request, then its answer
+//! ```
+//!
+//! Every rule that matches counts the match; of those that are due, all give their acts, and the first with a fate
+//! decides it. A rule that was not heard stays due. Nothing here is random but by a rule's own seed, so one order of
+//! requests gets one order of faults.
+//!
+//! Refuses: doing any of it. The server and the proxy act on a [`Plan`]; this module only decides.
+
+mod rebuff;
+mod registry;
+mod rule;
+mod subject;
+
+pub use registry::{Faults, Invalid, Place, RuleGuard, RuleId, RuleReport};
+pub use rule::{Afterwards, Api, Rule, Verdict, When};
+
+pub(crate) use rebuff::rebuff;
+pub(crate) use registry::Plan;
+pub(crate) use subject::Subject;

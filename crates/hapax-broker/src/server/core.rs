@@ -1,0 +1,290 @@
+//! The machine behind a lock, and what stands around it: its journal, its clock, who waits for which answer.
+//!
+//! Invariants:
+//! - an input that is kept is in the journal before the machine sees it, in the order in which it sees them;
+//! - a [`Pending`] that ends without its answer tells the machine that nobody waits any more;
+//! - the clock is read under the lock, so times in the journal never go back.
+
+use super::clock::Clock;
+use crate::{
+    fault::{Faults, Place},
+    journal::{Entry, Journal, JournalError, is_kept},
+    state::{Call, Input, Machine, Millis, NodeId, Outcome, Step, Ticket},
+    wire::{Request, Response},
+};
+use bytes::Bytes;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, oneshot, watch},
+    time::{Instant, sleep, sleep_until},
+};
+
+/// Why an input is not applied.
+#[derive(Debug, thiserror::Error)]
+pub enum Halted {
+    /// The broker was stopped.
+    #[error("the broker has stopped")]
+    Stopped,
+    /// The input cannot be kept, so it is not applied either.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    state: Mutex<State>,
+    pub(crate) clock: Clock,
+    /// Is a version taken that is not advertised?
+    pub(crate) unstable: bool,
+    pub(crate) faults: Faults,
+    timer: Notify,
+    crashes: watch::Sender<u64>,
+    stalls: Mutex<BTreeMap<NodeId, Instant>>,
+}
+
+#[derive(Debug)]
+struct State {
+    machine: Machine,
+    journal: Option<Journal>,
+    waiting: BTreeMap<Ticket, Waiting>,
+    next_ticket: u64,
+    /// When the timer task will wake by itself.
+    armed: Option<Millis>,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    kept: bool,
+    to: oneshot::Sender<Outcome>,
+}
+
+/// A request that was handed to the machine.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    core: Arc<Core>,
+    ticket: Ticket,
+    outcome: oneshot::Receiver<Outcome>,
+    done: bool,
+}
+
+impl Pending {
+    /// Waits for the end of the request; `None` if the broker stops before.
+    pub(crate) async fn outcome(&mut self) -> Option<Outcome> {
+        let outcome = (&mut self.outcome).await.ok();
+        self.done = true;
+        outcome
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.done {
+            self.core.forget(self.ticket);
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn new(
+        machine: Machine,
+        journal: Option<Journal>,
+        next_ticket: u64,
+        clock: Clock,
+    ) -> Arc<Self> {
+        let unstable = machine.settings().two_phase_commit;
+        let state =
+            State { machine, journal, waiting: BTreeMap::new(), next_ticket, armed: None, stopped: false };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            clock,
+            unstable,
+            faults: Faults::new(Place::Broker),
+            timer: Notify::new(),
+            crashes: watch::Sender::new(0),
+            stalls: Mutex::default(),
+        })
+    }
+
+    /// Hands a request to the machine.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        node: NodeId,
+        version: i16,
+        client_id: Option<String>,
+        request: Request,
+        body: &Bytes,
+    ) -> Result<Pending, Halted> {
+        let mut state = self.state();
+        let ticket = state.ticket();
+        let call = Call { ticket, node, version, client_id };
+        let key = request.key();
+        let kept = is_kept(&state.machine, version, &request);
+        let entry = kept.then_some(Entry::Request(&call, key, body));
+        let now = self.keep(&mut state, entry.as_ref())?;
+        let (to, outcome) = oneshot::channel();
+        state.waiting.insert(ticket, Waiting { kept, to });
+        self.apply(&mut state, now, Input::Request(call, request));
+        Ok(Pending { core: Arc::clone(self), ticket, outcome, done: false })
+    }
+
+    /// Acts on the machine itself. A crash cuts every connection.
+    pub(crate) fn step(&self, step: Step) -> Result<(), Halted> {
+        let crash = matches!(step, Step::Crash);
+        let mut state = self.state();
+        let now = self.keep(&mut state, Some(&Entry::Step(&step)))?;
+        self.apply(&mut state, now, Input::Step(step));
+        if crash {
+            self.crashes.send_modify(|crashes| *crashes += 1);
+        }
+        Ok(())
+    }
+
+    /// Asks the machine something that changes nothing; `None` where it does not answer at once.
+    pub(crate) fn ask(&self, node: NodeId, version: i16, request: Request) -> Option<Response> {
+        let mut state = self.state();
+        if is_kept(&state.machine, version, &request) {
+            return None;
+        }
+        let ticket = state.ticket();
+        let (to, mut outcome) = oneshot::channel();
+        state.waiting.insert(ticket, Waiting { kept: false, to });
+        let call = Call { ticket, node, version, client_id: None };
+        self.apply(&mut state, self.clock.now(), Input::Request(call, request));
+        match outcome.try_recv() {
+            Ok(Outcome::Answer(response)) => Some(response),
+            Ok(Outcome::Silence | Outcome::HangUp) => None,
+            Err(_) => {
+                state.waiting.remove(&ticket);
+                self.apply(&mut state, self.clock.now(), Input::Gone(vec![ticket]));
+                None
+            }
+        }
+    }
+
+    /// Looks at the machine.
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&Machine) -> T) -> T {
+        at(&self.state().machine)
+    }
+
+    /// Tells the machine where its nodes are.
+    pub(crate) fn set_addresses(&self, addresses: BTreeMap<NodeId, (String, u16)>) {
+        self.state().machine.set_addresses(addresses);
+    }
+
+    /// Moves the clock; what is due by that happens at once.
+    pub(crate) fn jump(&self, by: Millis) {
+        self.clock.jump(by);
+        self.timer.notify_one();
+    }
+
+    /// Takes no request on a node for a time.
+    pub(crate) fn stall(&self, node: NodeId, wait: Duration) {
+        let until = self.clock.after(wait);
+        let mut stalls = self.stalls.lock().expect("nothing panics while it holds the lock");
+        let stalled = stalls.entry(node).or_insert(until);
+        *stalled = until.max(*stalled);
+    }
+
+    /// Waits until a node takes requests.
+    pub(crate) async fn awake(&self, node: NodeId) {
+        loop {
+            let until = {
+                let stalls = self.stalls.lock().expect("nothing panics while it holds the lock");
+                stalls.get(&node).copied()
+            };
+            match until {
+                Some(until) if self.clock.after(Duration::ZERO) < until => sleep_until(until).await,
+                _ => return,
+            }
+        }
+    }
+
+    /// Changes when the broker crashes.
+    pub(crate) fn crashes(&self) -> watch::Receiver<u64> {
+        self.crashes.subscribe()
+    }
+
+    /// Lets time pass for the machine, until it is dropped.
+    pub(crate) async fn keep_time(self: Arc<Self>) {
+        loop {
+            let wake = {
+                let mut state = self.state();
+                state.armed = state.machine.next_wake();
+                state.armed
+            };
+            match wake {
+                None => self.timer.notified().await,
+                Some(at) => tokio::select! {
+                    () = self.timer.notified() => {}
+                    () = sleep(self.clock.until(at)) => {}
+                },
+            }
+            let mut state = self.state();
+            if !state.stopped && state.machine.next_wake().is_some_and(|at| at <= self.clock.now()) {
+                self.apply(&mut state, self.clock.now(), Input::Tick);
+            }
+        }
+    }
+
+    /// Nothing is applied from now on; the journal's file is free for the next one.
+    pub(crate) fn stop(&self) {
+        let mut state = self.state();
+        state.stopped = true;
+        state.journal = None;
+        state.waiting.clear();
+    }
+
+    fn forget(&self, ticket: Ticket) {
+        let mut state = self.state();
+        let Some(waiting) = state.waiting.remove(&ticket) else { return };
+        let tickets = [ticket];
+        let entry = waiting.kept.then_some(Entry::Gone(&tickets));
+        match self.keep(&mut state, entry.as_ref()) {
+            Ok(now) => self.apply(&mut state, now, Input::Gone(tickets.to_vec())),
+            Err(Halted::Stopped) => {}
+            Err(error) => tracing::error!(%error, "a request that nobody waits for stays"),
+        }
+    }
+
+    /// Writes down what is kept; says at which time it is to be applied.
+    fn keep(&self, state: &mut State, entry: Option<&Entry<'_>>) -> Result<Millis, Halted> {
+        if state.stopped {
+            return Err(Halted::Stopped);
+        }
+        let now = self.clock.now();
+        if let (Some(journal), Some(entry)) = (&mut state.journal, entry) {
+            journal.append(now, entry)?;
+        }
+        Ok(now)
+    }
+
+    fn apply(&self, state: &mut State, now: Millis, input: Input) {
+        for reply in state.machine.step(now, input) {
+            if let Some(waiting) = state.waiting.remove(&reply.ticket) {
+                let _ = waiting.to.send(reply.outcome);
+            }
+        }
+        let wake = state.machine.next_wake();
+        if wake.is_some_and(|wake| state.armed.is_none_or(|armed| wake < armed)) {
+            state.armed = wake;
+            self.timer.notify_one();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the machine does not panic; where it did, it is in no state to go on")
+    }
+}
+
+impl State {
+    fn ticket(&mut self) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        ticket
+    }
+}

@@ -1,0 +1,252 @@
+//! The broker on the network: one listener for each node, one task for each connection, one machine behind a lock.
+//!
+//! ```text
+//! listener(node) -> connection: frame -> rules -> Core (journal, machine) -> answer -> rules -> frame
+//!                   timer task: Core.next_wake -> tick
+//! ```
+//!
+//! Refuses: threads of its own (it lives on the runtime that starts it), and any address but loopback unless told.
+
+mod clock;
+mod connection;
+mod core;
+mod listener;
+mod run;
+
+pub use self::core::Halted;
+pub use run::{RunError, run};
+
+pub(crate) use run::announce;
+
+pub(crate) use self::core::Core;
+pub(crate) use connection::{grow_old, is_silent};
+pub(crate) use listener::{Bound, bind, spawn_with};
+
+use crate::{
+    control,
+    fault::Faults,
+    journal::{Entry, Journal, JournalError, Restored},
+    state::{Input, Machine, Millis, NodeId, Settings, Step},
+};
+use clock::Clock;
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
+use tokio::{io::DuplexStream, sync::watch};
+
+/// What an in-memory connection holds in each direction before its writer waits.
+const PIPE: usize = 256 * 1024;
+
+/// Where a broker listens, and what it keeps.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where the first node listens; with a port, the next nodes take the ports after it; with port 0, any. Without
+    /// an address there are only connections in memory.
+    pub listen: Option<SocketAddr>,
+    /// The host that clients are told, where it is not the address.
+    pub advertise: Option<String>,
+    /// Where the control port listens; there is none otherwise.
+    pub control: Option<SocketAddr>,
+    /// The folder of the journal; nothing outlives the process otherwise.
+    pub data: Option<PathBuf>,
+    /// Is each record of the journal forced to disk before its answer? Needed against a machine that dies, not
+    /// against a process that does.
+    pub sync: bool,
+    /// The broker's time at its start, instead of the wall clock's.
+    pub start_ms: Option<Millis>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            listen: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
+            advertise: None,
+            control: None,
+            data: None,
+            sync: false,
+            start_ms: None,
+        }
+    }
+}
+
+/// Why a broker does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The settings make no cluster.
+    #[error("settings refused: {0}")]
+    Settings(String),
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// A running broker. It ends with [`Self::stop`], or when it is dropped.
+#[derive(Debug)]
+pub struct Broker {
+    core: Arc<Core>,
+    stop: watch::Sender<bool>,
+    addresses: BTreeMap<NodeId, (String, u16)>,
+    control: Option<SocketAddr>,
+}
+
+impl Broker {
+    /// Starts a broker on the current runtime.
+    ///
+    /// # Errors
+    /// An address is taken, or the journal cannot be used.
+    pub async fn start(settings: Settings, options: ServerOptions) -> Result<Self, StartError> {
+        let core = open(settings, &options)?;
+        let nodes = core.look(|machine| machine.settings().nodes);
+        let stop = watch::Sender::new(false);
+        let (addresses, listeners) = listen(&options, nodes)?;
+        core.set_addresses(addresses.clone());
+        for (node, bound) in listeners {
+            listener::accept(bound, node, Arc::clone(&core), &stop);
+        }
+        let control = match options.control {
+            None => None,
+            Some(address) => {
+                let bound = bind(address).map_err(|source| StartError::Listen { address, source })?;
+                let at = bound.address();
+                let bootstrap = bootstrap(&addresses);
+                spawn(&stop, control::serve(bound, control::Subject::Broker(Arc::clone(&core)), bootstrap));
+                Some(at)
+            }
+        };
+        spawn(&stop, Arc::clone(&core).keep_time());
+        Ok(Self { core, stop, addresses, control })
+    }
+
+    /// What clients call `bootstrap.servers`.
+    pub fn bootstrap(&self) -> String {
+        bootstrap(&self.addresses)
+    }
+
+    /// Where each node is.
+    pub fn addresses(&self) -> &BTreeMap<NodeId, (String, u16)> {
+        &self.addresses
+    }
+
+    /// Where the control port is.
+    pub fn control(&self) -> Option<SocketAddr> {
+        self.control
+    }
+
+    /// The rules in force.
+    pub fn faults(&self) -> &Faults {
+        &self.core.faults
+    }
+
+    /// Acts on the broker itself.
+    ///
+    /// # Errors
+    /// The step cannot be journaled, so it was not done.
+    pub fn step(&self, step: Step) -> Result<(), Halted> {
+        self.core.step(step)
+    }
+
+    /// Moves the broker's clock forward.
+    pub fn jump_clock(&self, by_ms: Millis) {
+        self.core.jump(by_ms);
+    }
+
+    /// The broker's time.
+    pub fn now(&self) -> Millis {
+        self.core.clock.now()
+    }
+
+    /// Topics, transactions and rules at a glance, as the control port's `GET /state` shows them.
+    pub fn state(&self) -> serde_json::Value {
+        control::state(&self.core)
+    }
+
+    /// A connection to a node without a socket.
+    pub fn connect_in_memory(&self, node: NodeId) -> DuplexStream {
+        let (client, server) = tokio::io::duplex(PIPE);
+        spawn(&self.stop, connection::serve(Arc::clone(&self.core), node, server));
+        client
+    }
+
+    /// Stops the broker: its connections are closed, its ports and its journal are free when this returns.
+    pub async fn stop(self) {
+        self.core.stop();
+        self.stop.send_replace(true);
+        self.stop.closed().await;
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.core.stop();
+        self.stop.send_replace(true);
+    }
+}
+
+fn open(settings: Settings, options: &ServerOptions) -> Result<Arc<Core>, StartError> {
+    if !(1..=1_000).contains(&settings.nodes) {
+        return Err(StartError::Settings(format!("{} nodes; there are 1 to 1000", settings.nodes)));
+    }
+    let clock = Clock::new(options.start_ms);
+    let Some(folder) = &options.data else {
+        return Ok(Core::new(Machine::new(settings, clock.now()), None, 0, clock));
+    };
+    let (mut journal, restored) = Journal::open(folder, settings, clock.now(), options.sync)?;
+    let Restored { mut machine, next_ticket, records } = restored;
+    // A clock that was made to jump is not made to go back.
+    clock.jump((machine.now() - clock.now()).max(0));
+    let waiting = machine.waiting();
+    if !waiting.is_empty() {
+        let now = clock.now();
+        journal.append(now, &Entry::Gone(&waiting))?;
+        machine.step(now, Input::Gone(waiting));
+    }
+    tracing::info!(folder = %folder.display(), records, "journal replayed");
+    Ok(Core::new(machine, Some(journal), next_ticket, clock))
+}
+
+type Listening = (BTreeMap<NodeId, (String, u16)>, Vec<(NodeId, Bound)>);
+
+fn listen(options: &ServerOptions, nodes: i32) -> Result<Listening, StartError> {
+    let mut addresses = BTreeMap::new();
+    let mut listeners = Vec::new();
+    for node in 1..=nodes {
+        let Some(mut address) = options.listen else {
+            addresses.insert(NodeId(node), (format!("node-{node}"), 9092));
+            continue;
+        };
+        if address.port() != 0 {
+            let port = i32::from(address.port()) + node - 1;
+            let port = u16::try_from(port).map_err(|_| StartError::Settings("not enough ports".into()))?;
+            address.set_port(port);
+        }
+        let bound = bind(address).map_err(|source| StartError::Listen { address, source })?;
+        let host = options.advertise.clone().unwrap_or_else(|| bound.address().ip().to_string());
+        addresses.insert(NodeId(node), (host, bound.address().port()));
+        listeners.push((NodeId(node), bound));
+    }
+    Ok((addresses, listeners))
+}
+
+fn bootstrap(addresses: &BTreeMap<NodeId, (String, u16)>) -> String {
+    let of = |(host, port): &(String, u16)| {
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    };
+    addresses.values().map(of).collect::<Vec<_>>().join(",")
+}
+
+/// Runs a task until it ends or all are told to stop.
+pub(crate) fn spawn(stop: &watch::Sender<bool>, task: impl Future<Output = ()> + Send + 'static) {
+    listener::spawn_with(stop.subscribe(), task);
+}

@@ -1,0 +1,139 @@
+//! What a test or a person does to the broker, beside asking it as a client.
+
+use super::{AppendFault, Machine, NodeId, Outcome, catalog::TRANSACTION_STATE, clean, transaction};
+
+/// An act on the broker itself. Each is an input of the machine like a request is.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Step {
+    /// From now on, no markers are written after an EndTxn (`true`), or all that waited are, at once (`false`).
+    HoldMarkers(bool),
+    /// Another node leads the partition, one leader epoch further; the next one by number if none is named.
+    MoveLeader {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// The new leader.
+        #[serde(default)]
+        to: Option<NodeId>,
+    },
+    /// Another node coordinates the transactional id: the leader of its `__transaction_state` partition moves, and
+    /// the new one loads what was synced.
+    MoveCoordinator {
+        /// The transactional id.
+        transactional_id: String,
+    },
+    /// From now on appends are synced at once (`true`, as at the start) or only by [`Step::Sync`].
+    SyncAlways(bool),
+    /// What is in the logs survives a crash.
+    Sync,
+    /// The broker dies and starts again: what was synced survives, of the rest a prefix that the seed chooses; what
+    /// was only in memory is gone, and coordinators load.
+    Crash,
+    /// Removes records that a later one with the same key replaces, as the log cleaner does.
+    Compact {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+    },
+    /// Moves the log start, as retention does.
+    Retain {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// The first offset that stays.
+        from: i64,
+    },
+    /// Transactional ids without an open transaction are forgotten now.
+    ExpireTransactionalIds,
+    /// Producers without an open transaction are forgotten by partitions now.
+    ExpireProducers,
+    /// Committed offsets of groups without members are forgotten now.
+    ExpireOffsets,
+    /// The next append of the transaction coordinator for the id fails. Its record may be in the log nevertheless, and
+    /// then holds for the next coordinator that loads.
+    FailAppend {
+        /// The transactional id.
+        transactional_id: String,
+        /// How it fails.
+        fault: AppendFault,
+    },
+}
+
+impl Machine {
+    pub(super) fn act(&mut self, step: Step) {
+        match step {
+            Step::HoldMarkers(hold) => self.hold_markers(hold),
+            Step::MoveLeader { topic, partition, to } => self.move_leader(&topic, partition, to),
+            Step::MoveCoordinator { transactional_id } => self.move_coordinator(&transactional_id),
+            Step::SyncAlways(always) => self.catalog.sync_always(always),
+            Step::Sync => {
+                self.catalog.partitions_mut().for_each(|(_, _, partition)| partition.log.sync_now())
+            }
+            Step::Crash => self.crash(),
+            Step::Compact { topic, partition } => {
+                if let Some(place) = self.catalog.partition_mut(&topic, partition) {
+                    clean::clean(&mut place.log);
+                }
+            }
+            Step::Retain { topic, partition, from } => {
+                if let Some(place) = self.catalog.partition_mut(&topic, partition) {
+                    place.log.advance_start(from);
+                    self.touch(&topic, partition);
+                }
+            }
+            Step::ExpireTransactionalIds => self.expire_transactional_ids(true),
+            Step::ExpireProducers => {
+                self.catalog
+                    .partitions_mut()
+                    .for_each(|(_, _, partition)| partition.log.producers.expire(i64::MAX));
+            }
+            Step::ExpireOffsets => self.expire_offsets(true),
+            Step::FailAppend { transactional_id, fault } => self.fail_next_append(&transactional_id, fault),
+        }
+    }
+
+    /// A node that is not there cannot lead: nothing happens.
+    fn move_leader(&mut self, topic: &str, partition: i32, to: Option<NodeId>) {
+        let nodes = self.settings.nodes.max(1);
+        let Some(place) = self.catalog.partition_mut(topic, partition) else { return };
+        let to = to.unwrap_or(NodeId(place.leader.0 % nodes + 1));
+        if (1..=nodes).contains(&to.0) {
+            place.lead(to);
+            self.touch(topic, partition);
+            self.coordinators_follow();
+        }
+    }
+
+    fn move_coordinator(&mut self, transactional_id: &str) {
+        let partition = transaction::partition_for(transactional_id, self.settings.transaction_partitions);
+        if let Some(place) = self.catalog.partition_mut(TRANSACTION_STATE, partition) {
+            place.log.crash(|_| 0);
+        }
+        self.move_leader(TRANSACTION_STATE, partition, None);
+    }
+
+    /// Coordinators are where the leaders of their topics are.
+    pub(crate) fn coordinators_follow(&mut self) {
+        self.transactions_follow(false);
+        self.groups_follow(false);
+    }
+
+    fn crash(&mut self) {
+        let tickets: Vec<_> = self.parked.keys().copied().collect();
+        for ticket in tickets {
+            self.end(ticket, Outcome::HangUp);
+            self.forget(ticket);
+        }
+        for (_, _, partition) in self.catalog.partitions_mut() {
+            partition.log.crash(|at_risk| self.random.usize(..=at_risk));
+            partition.lead(partition.leader);
+        }
+        self.transactions_follow(true);
+        self.groups_follow(true);
+    }
+}

@@ -1,0 +1,111 @@
+//! Listeners, connections, time.
+
+use crate::client::{Client, metadata};
+use hapax_broker::{Broker, NodeId, ServerOptions, Settings, Step, server};
+use kafka_protocol::messages::HeartbeatRequest;
+use std::time::Duration;
+
+#[tokio::test]
+async fn every_node_has_its_own_listener_and_metadata_names_them_all() {
+    let settings = Settings { nodes: 3, ..Settings::default() };
+    let broker = Broker::start(settings, ServerOptions::default()).await.unwrap();
+    for address in broker.bootstrap().split(',') {
+        let answer = Client::connect(address).await.metadata(&[]).await;
+        let named: Vec<_> =
+            answer.brokers.iter().map(|it| format!("{}:{}", it.host.as_str(), it.port)).collect();
+        assert_eq!(named.join(","), broker.bootstrap());
+    }
+    broker.stop().await;
+}
+
+#[tokio::test]
+async fn requests_in_line_are_answered_in_their_order() {
+    let broker = Broker::start(Settings::default(), ServerOptions::default()).await.unwrap();
+    let mut client = Client::connect(&broker.bootstrap()).await;
+    for version in 4..=12 {
+        client.send(version, metadata(&[])).await;
+    }
+    for correlation in 1..=9_u32 {
+        assert_eq!(client.frame().await.unwrap()[..4], correlation.to_be_bytes());
+    }
+    broker.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_in_memory_serves_as_a_socket_does() {
+    let options = ServerOptions { listen: None, ..ServerOptions::default() };
+    let broker = Broker::start(Settings { nodes: 2, ..Settings::default() }, options).await.unwrap();
+    let mut client = Client::over(broker.connect_in_memory(NodeId(2)));
+    let answer = client.metadata(&[]).await;
+    let named: Vec<_> = answer.brokers.iter().map(|it| it.host.to_string()).collect();
+    assert_eq!(named, ["node-1", "node-2"]);
+    broker.stop().await;
+}
+
+#[tokio::test]
+async fn a_crash_cuts_every_connection_and_the_broker_is_there_again() {
+    let broker = Broker::start(Settings::default(), ServerOptions::default()).await.unwrap();
+    let mut client = Client::connect(&broker.bootstrap()).await;
+    client.metadata(&[]).await;
+    broker.step(Step::Crash).unwrap();
+    client.assert_closed().await;
+    Client::connect(&broker.bootstrap()).await.metadata(&[]).await;
+    broker.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_closes_connections_and_frees_the_port() {
+    let broker = Broker::start(Settings::default(), ServerOptions::default()).await.unwrap();
+    let address = broker.bootstrap();
+    let mut client = Client::connect(&address).await;
+    client.metadata(&[]).await;
+    broker.stop().await;
+    client.assert_closed().await;
+    let options = ServerOptions { listen: Some(address.parse().unwrap()), ..ServerOptions::default() };
+    let again = Broker::start(Settings::default(), options).await.unwrap();
+    assert_eq!(again.bootstrap(), address);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_it_waits_is_forgotten() {
+    let broker = Broker::start(Settings::default(), ServerOptions::default()).await.unwrap();
+    for _ in 0..3 {
+        let mut client = Client::connect(&broker.bootstrap()).await;
+        client.send(4, HeartbeatRequest::default()).await;
+    }
+    let mut client = Client::connect(&broker.bootstrap()).await;
+    client.metadata(&[]).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    client.metadata(&[]).await;
+    broker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_broker_lives_on_a_paused_clock() {
+    let options = ServerOptions { listen: None, start_ms: Some(1_000_000), ..ServerOptions::default() };
+    let broker = Broker::start(Settings::default(), options).await.unwrap();
+    assert_eq!(broker.now(), 1_000_000);
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(broker.now(), 4_600_000);
+    broker.jump_clock(400_000);
+    assert_eq!(broker.now(), 5_000_000);
+}
+
+#[tokio::test]
+async fn the_first_line_of_the_program_tells_where_it_is() {
+    let mut out = Vec::new();
+    let options = ServerOptions { control: Some("127.0.0.1:0".parse().unwrap()), ..ServerOptions::default() };
+    server::run(Settings::default(), options, &mut out, std::future::ready(())).await.unwrap();
+    let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    assert!(line["bootstrap"].as_str().unwrap().starts_with("127.0.0.1:"));
+    assert!(line["control"].as_str().unwrap().starts_with("http://127.0.0.1:"));
+}
+
+#[tokio::test]
+async fn a_broker_starts_and_answers_within_its_first_moments() {
+    let before = std::time::Instant::now();
+    let broker = Broker::start(Settings::default(), ServerOptions::default()).await.unwrap();
+    Client::connect(&broker.bootstrap()).await.metadata(&[]).await;
+    // 50 ms on an idle machine; a busy one gets more.
+    assert!(before.elapsed() < Duration::from_millis(500), "{:?}", before.elapsed());
+}
