@@ -197,9 +197,7 @@ fn time_out(world: &mut World, protocol: Protocol) {
 fn aborted(world: &mut World, id: &str, own: Identity) {
     let begin = std::time::Instant::now();
     loop {
-        let mut look =
-            World::new(&world.peer().bootstrap(), &world.name("").trim_end_matches('-').to_owned());
-        let seen = look.describe(id);
+        let seen = world.beside().describe(id);
         if seen != Some(own) {
             break;
         }

@@ -139,10 +139,6 @@ impl World {
         }
     }
 
-    pub(crate) fn peer(&mut self) -> &mut Peer {
-        &mut self.peer
-    }
-
     // ---- where things are -------------------------------------------------------------------------------
 
     /// The address of a group's (0) or a transactional id's (1) coordinator.
