@@ -1,7 +1,7 @@
 //! Each rule of the pipeline file, by the message that its breach gives.
 
-use super::job;
-use hapax::Job;
+use super::{ConfigError, Embedded, Pipeline, pipeline};
+use hapax::{Code, Job};
 
 const PIPELINE: &str = r#"
 job = "orders"

@@ -158,12 +158,15 @@ mod tests {
         (input, format!(r#"{{"id":{id},"customer":"c{id}","amount":{amount}.5}}"#))
     }
 
+    fn record<'a>(key: Option<&'a [u8]>, text: &'a str) -> Record<'a> {
+        Record { key, value: Some(text.as_bytes()) }
+    }
+
     /// Everything goes in, then these come out.
     fn ledger(count: u64, out: &[u64]) -> Ledger {
         let mut ledger = Ledger::default();
-        let record = |text| Record { key: Some(b"k"), value: Some(text) };
-        (0..count).for_each(|id| ledger.input(&record(order(id).0.as_bytes())));
-        out.iter().for_each(|id| ledger.output(&record(order(*id).1.as_bytes())));
+        (0..count).for_each(|id| ledger.input(&record(Some(b"k"), &order(id).0)));
+        out.iter().for_each(|id| ledger.output(&record(Some(b"k"), &order(*id).1)));
         ledger
     }
 
@@ -200,21 +203,20 @@ mod tests {
     #[test]
     fn output_that_is_read_before_its_input_waits_for_it() {
         let mut ledger = Ledger::default();
-        let record = |text| Record { key: None, value: Some(text) };
-        [3, 4].iter().for_each(|id| ledger.output(&record(order(*id).1.as_bytes())));
+        [3, 4].iter().for_each(|id| ledger.output(&record(None, &order(*id).1)));
         assert_eq!(ledger.tally().foreign, 0);
-        (0..6).for_each(|id| ledger.input(&record(order(id).0.as_bytes())));
-        ledger.output(&record(order(5).1.as_bytes()));
+        (0..6).for_each(|id| ledger.input(&record(None, &order(id).0)));
+        ledger.output(&record(None, &order(5).1));
         assert_eq!(counts(ledger), [0, 0, 0, 0]);
     }
 
     #[test]
     fn a_changed_value_or_key_is_foreign_and_the_record_is_missing() {
         let mut other = ledger(6, &[3, 4]);
-        other.output(&Record { key: Some(b"k"), value: Some(br#"{"id":5,"customer":"c5","amount":1}"#) });
+        other.output(&record(Some(b"k"), r#"{"id":5,"customer":"c5","amount":1}"#));
         assert_eq!(counts(other), [1, 0, 0, 1]);
         let mut other = ledger(6, &[3, 4]);
-        other.output(&Record { key: None, value: Some(order(5).1.as_bytes()) });
+        other.output(&record(None, &order(5).1));
         assert_eq!(counts(other), [1, 0, 0, 1]);
     }
 }
