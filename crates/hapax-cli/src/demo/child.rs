@@ -78,8 +78,17 @@ impl Child {
 
     /// SIGTERM.
     pub(super) fn terminate(&self) -> Result<(), JobError> {
+        self.signal(Signal::SIGTERM)
+    }
+
+    /// SIGSTOP, or SIGCONT.
+    pub(super) fn pause(&self, pause: bool) -> Result<(), JobError> {
+        self.signal(if pause { Signal::SIGSTOP } else { Signal::SIGCONT })
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), JobError> {
         let id = i32::try_from(self.process.id()).map_err(|error| machine(self.what, &error))?;
-        kill(Pid::from_raw(id), Signal::SIGTERM).map_err(|error| machine(self.what, &error))
+        kill(Pid::from_raw(id), signal).map_err(|error| machine(self.what, &error))
     }
 
     /// Closes its standard input.

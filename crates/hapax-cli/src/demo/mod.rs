@@ -52,6 +52,10 @@ const GENERATE: &str = include_str!("../../../../examples/generate.toml");
 /// Orders per second: what a job that was not compiled for speed keeps up with, too.
 const RATE: u32 = if cfg!(debug_assertions) { 1_000 } else { 5_000 };
 
+/// Orders that may wait for the job before the writer is made to wait: a machine that is busy with other things kills
+/// a job that catches up, and would see nothing of its commits.
+const MOST_WAITING: u64 = 10_000;
+
 /// Of the job: short, so that many epochs go by.
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -171,6 +175,9 @@ struct Demo<'a> {
     job: String,
     topics: Topics,
     auditor: Child,
+    writer: Option<Child>,
+    /// The writer is stopped for now.
+    paused: bool,
     kills: usize,
     runs: usize,
     found: Found,
@@ -186,13 +193,13 @@ async fn play(
     let began = host.now();
     let ends = schedule::ends(arguments.seed, arguments.kills);
     let mut demo = Demo::prepare(host, screen, arguments, folder, ends.len(), began).await?;
-    let mut writer = demo.write(arguments.seed)?;
+    demo.writer = Some(demo.write(arguments.seed)?);
     for end in ends {
         demo.kill(end).await?;
-        demo.check(&mut writer)?;
+        demo.check()?;
     }
     let mut job = demo.start("job", &[])?;
-    demo.stop_writing(&mut writer).await?;
+    demo.stop_writing().await?;
     demo.catch_up(&mut job).await?;
     job.terminate()?;
     job.success(host, PATIENCE).await?;
@@ -256,6 +263,8 @@ impl<'a> Demo<'a> {
             job: format!("orders{suffix}"),
             topics,
             auditor,
+            writer: None,
+            paused: false,
             kills,
             runs: 0,
             found: Found::default(),
@@ -316,6 +325,7 @@ impl<'a> Demo<'a> {
         let until = self.host.now() + at_most;
         while self.host.now() < until && job.ended()?.is_none() {
             self.look(Some(&job));
+            self.pace()?;
             self.host.sleep(LOOK).await;
         }
         if let End::After(_) = end
@@ -368,8 +378,8 @@ impl<'a> Demo<'a> {
     }
 
     /// Writer and auditor must live for as long as the demo.
-    fn check(&mut self, writer: &mut Child) -> Result<(), JobError> {
-        for child in [&mut self.auditor, writer] {
+    fn check(&mut self) -> Result<(), JobError> {
+        for child in [&mut self.auditor].into_iter().chain(&mut self.writer) {
             if let Some(status) = child.ended()? {
                 return Err(child.failure(self.host, &format!("ended by itself, with {status}")));
             }
@@ -377,8 +387,23 @@ impl<'a> Demo<'a> {
         Ok(())
     }
 
-    async fn stop_writing(&mut self, writer: &mut Child) -> Result<(), JobError> {
+    /// Holds the writer back while too much waits for the job.
+    fn pace(&mut self) -> Result<(), JobError> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let waiting = self.found.tally.expected.saturating_sub(self.found.tally.output);
+        let pause = waiting > if self.paused { MOST_WAITING / 2 } else { MOST_WAITING };
+        if pause != self.paused {
+            writer.pause(pause)?;
+            self.paused = pause;
+        }
+        Ok(())
+    }
+
+    async fn stop_writing(&mut self) -> Result<(), JobError> {
+        let Some(mut writer) = self.writer.take() else { return Ok(()) };
         writer.terminate()?;
+        // A process that is stopped does not hear of it.
+        writer.pause(false)?;
         writer.success(self.host, PATIENCE).await?;
         #[derive(Deserialize)]
         struct Written {
