@@ -59,9 +59,9 @@ const MOST_WAITING: u64 = 10_000;
 /// Of the job: short, so that many epochs go by.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long transactions may stay open on a broker whose clock we move, and on one that makes us wait.
+/// How long transactions may stay open; and those that are to time out on a broker whose clock we cannot move.
 const TIMEOUT: Duration = Duration::from_secs(60);
-const TIMEOUT_OF_OTHERS: Duration = Duration::from_secs(5);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// For what takes moments on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -198,7 +198,7 @@ async fn play(
         demo.kill(end).await?;
         demo.check()?;
     }
-    let mut job = demo.start("job", &[])?;
+    let mut job = demo.start(TIMEOUT, &[])?;
     demo.stop_writing().await?;
     demo.catch_up(&mut job).await?;
     job.terminate()?;
@@ -284,9 +284,8 @@ impl<'a> Demo<'a> {
     }
 
     /// Starts the job.
-    fn start(&mut self, what: &'static str, more: &[String]) -> Result<Child, JobError> {
+    fn start(&mut self, timeout: Duration, more: &[String]) -> Result<Child, JobError> {
         self.runs += 1;
-        let timeout = if self.broker.is_some() { TIMEOUT } else { TIMEOUT_OF_OTHERS };
         let set = [
             format!("job=\"{}\"", self.job),
             format!("transaction_timeout=\"{}s\"", timeout.as_secs()),
@@ -295,7 +294,7 @@ impl<'a> Demo<'a> {
             format!("sink.0.topic=\"{}\"", self.topics.output),
         ];
         let more = [&["--progress".to_owned()], more].concat();
-        self.run(what, "orders.toml", &set, "store", &more, &format!("run-{}.log", self.runs))
+        self.run("job", "orders.toml", &set, "store", &more, &format!("run-{}.log", self.runs))
     }
 
     fn run(
@@ -320,7 +319,8 @@ impl<'a> Demo<'a> {
     async fn kill(&mut self, end: End) -> Result<(), JobError> {
         let crash_at: Vec<String> =
             end.crash_at().into_iter().flat_map(|at| ["--crash-at".to_owned(), at]).collect();
-        let mut job = self.start("job", &crash_at)?;
+        let waits = end == End::TimedOut && self.broker.is_none();
+        let mut job = self.start(if waits { SHORT_TIMEOUT } else { TIMEOUT }, &crash_at)?;
         let at_most = if let End::After(moment) = end { moment } else { PATIENCE };
         let until = self.host.now() + at_most;
         while self.host.now() < until && job.ended()?.is_none() {

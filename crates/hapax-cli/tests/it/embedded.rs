@@ -125,8 +125,9 @@ fn the_example_has_its_topics_and_says_where_anybody_can_write() {
     let mut run = Run::of(command, &log).unwrap();
     let address = |run: &Run| {
         let output = run.output().unwrap();
-        let found = output.split_once("address=").map(|(_, rest)| rest.split_whitespace().next().unwrap());
-        found.map(str::to_owned)
+        // A line that is not written to its end is not read.
+        let line = output.split_once("address=").and_then(|(_, rest)| rest.split_once('\n'));
+        line.and_then(|(line, _)| line.split_whitespace().next()).map(str::to_owned)
     };
     run.until("its address", PATIENCE, |run| Ok(address(run).is_some())).unwrap();
     let bootstrap = address(&run).unwrap();
