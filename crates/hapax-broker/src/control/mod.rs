@@ -20,7 +20,7 @@ pub(crate) use state::state;
 
 use crate::{
     fault::{Faults, RuleId},
-    server::{Bound, Core},
+    server::{Bound, Core, Halted},
 };
 use axum::{
     Json, Router,
@@ -123,7 +123,13 @@ async fn remove_rule(State(port): State<Port>, Path(id): Path<u64>) -> Result<Re
 
 async fn step(State(port): State<Port>, body: Bytes) -> Result<StatusCode, Refusal> {
     let core = port.core()?;
-    core.step(read(&body)?).map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    core.step(read(&body)?).map_err(|error| {
+        let code = match error {
+            Halted::Impossible(_) => StatusCode::BAD_REQUEST,
+            Halted::Stopped | Halted::Journal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Refusal(code, error.to_string())
+    })?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Every rule that matches counts the match; of those that are due, all give their acts, and the first with a fate
-//! decides it. A rule that was not heard stays due. Nothing here is random but by a rule's own seed, so one order of
+//! decides it. A rule that was not heard stays due, and so does one that found nothing to act on. Nothing here is random but by a rule's own seed, so one order of
 //! requests gets one order of faults.
 //!
 //! Refuses: doing any of it. The server and the proxy act on a [`Plan`]; this module only decides.
@@ -20,5 +20,5 @@ pub use registry::{Faults, Invalid, Place, RuleGuard, RuleId, RuleReport};
 pub use rule::{Afterwards, Api, Rule, Verdict, When};
 
 pub(crate) use rebuff::rebuff;
-pub(crate) use registry::Plan;
+pub(crate) use registry::{Act, Plan};
 pub(crate) use subject::Subject;

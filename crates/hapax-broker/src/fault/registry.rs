@@ -5,6 +5,7 @@ use super::{
     subject::{Names, Subject},
 };
 use crate::wire::{Request, Response, frame::Head};
+use kafka_protocol::messages::ApiKey;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -66,11 +67,18 @@ struct Live {
     random: fastrand::Rng,
 }
 
+/// What a rule does beside deciding the fate of the request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Act {
+    pub(crate) rule: RuleId,
+    pub(crate) verdict: Verdict,
+}
+
 /// What is to be done with a request.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     /// In this order, before the request is applied; waits and changes of the answer are among them.
-    pub(crate) acts: Vec<Verdict>,
+    pub(crate) acts: Vec<Act>,
     /// What becomes of the request, if not the usual.
     pub(crate) fate: Option<Verdict>,
 }
@@ -146,6 +154,14 @@ impl Faults {
         Some((subject, plan))
     }
 
+    /// A rule came to its turn and there was nothing for it to do: it has not acted.
+    pub(crate) fn did_nothing(&self, id: RuleId, why: &str) {
+        tracing::warn!(rule = id.0, why, "a rule had nothing to act on");
+        if let Some(live) = self.rules().live.get_mut(&id) {
+            live.fired = live.fired.saturating_sub(1);
+        }
+    }
+
     /// Learns names of topics from an answer.
     pub(crate) fn learn(&self, response: &Response) {
         if matches!(response, Response::Metadata(_) | Response::CreateTopics(_)) {
@@ -162,7 +178,7 @@ impl Faults {
 impl Rules {
     fn judge(&mut self, subject: &Subject) -> Plan {
         let mut plan = Plan::default();
-        for live in self.live.values_mut() {
+        for (id, live) in &mut self.live {
             if !matches(&live.rule, subject) {
                 continue;
             }
@@ -176,7 +192,7 @@ impl Rules {
                 if verdict.is_fate() {
                     plan.fate = Some(verdict.clone());
                 } else {
-                    plan.acts.push(verdict.clone());
+                    plan.acts.push(Act { rule: *id, verdict: verdict.clone() });
                 }
             }
         }
@@ -233,6 +249,12 @@ fn check(rule: &Rule, place: Place) -> Result<(), Invalid> {
     }
     if rule.times == Some(0) {
         return refuse("\"times\" is 0, so it would do nothing; null is without limit");
+    }
+    let is_of_versions = |verdict: &Verdict| matches!(verdict, Verdict::OldApiVersions { .. });
+    if rule.then.iter().any(is_of_versions) && rule.when.api != Some(ApiKey::ApiVersions.into()) {
+        return refuse(
+            "old_api_versions changes the answer to ApiVersions alone: give \"api\": \"ApiVersions\"",
+        );
     }
     if place == Place::Proxy
         && let Some(verdict) = rule.then.iter().find(|verdict| verdict.needs_machine())

@@ -3,7 +3,7 @@
 
 use super::address::{Local, Routes, has_addresses};
 use crate::{
-    fault::{Afterwards, Plan, Verdict, rebuff},
+    fault::{Act, Afterwards, Plan, Verdict, rebuff},
     server::{grow_old, is_silent},
     wire::{
         ADVERTISED, Request, Response,
@@ -135,7 +135,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Forth<'_, R, W> {
         let request = known.and_then(|key| frame::body_of(key, head.version, body.clone()).ok());
         let node = self.local.node.load(Ordering::Relaxed);
         let (_, plan) = self.routes.faults.judge(&head, request.as_ref(), node).unwrap_or_default();
-        for verdict in &plan.acts {
+        for Act { verdict, .. } in &plan.acts {
             match verdict {
                 Verdict::Delay { ms } => sleep(Duration::from_millis(*ms)).await,
                 Verdict::StallNode { ms, node: at } => {
@@ -221,7 +221,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Back<'_, R, W> {
             if let Some(Verdict::LoseAnswer(then)) = plan.fate {
                 return self.fall_silent(then).await;
             }
-            for verdict in &plan.acts {
+            for Act { verdict, .. } in &plan.acts {
                 if let Verdict::DelayAnswer { ms } = verdict {
                     sleep(Duration::from_millis(*ms)).await;
                 }
@@ -267,7 +267,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Back<'_, R, W> {
         };
         self.routes.faults.learn(&response);
         let mut changed = self.routes.rewrite(&mut response)?;
-        for verdict in &plan.acts {
+        for Act { verdict, .. } in &plan.acts {
             if let (Verdict::OldApiVersions { highest, transaction_version }, Response::ApiVersions(answer)) =
                 (verdict, &mut response)
             {

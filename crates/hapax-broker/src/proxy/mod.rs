@@ -96,7 +96,7 @@ impl Proxy {
         &self.routes.faults
     }
 
-    /// Prints where it is as one line of JSON, as [`crate::server::run`] does.
+    /// Says where it is as one line of JSON, as [`crate::Broker::announce`] does.
     ///
     /// # Errors
     /// Nobody reads it.

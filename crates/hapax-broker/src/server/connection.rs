@@ -1,8 +1,8 @@
 //! One connection: a request at a time, in order, as Kafka serves them; the rules in between.
 
-use super::core::{Core, Pending};
+use super::core::{Core, Halted, Pending};
 use crate::{
-    fault::{Afterwards, Api, Plan, Subject, Verdict, rebuff},
+    fault::{Act, Afterwards, Api, Plan, Subject, Verdict, rebuff},
     state::{NodeId, Outcome, Step},
     wire::{
         Request, Response,
@@ -22,6 +22,9 @@ use tokio::{
 
 /// What is read ahead: several small requests come in one go. The body of a large one does not pass through it.
 const READ_AHEAD: usize = 16 * 1024;
+
+/// Of a rule that moves what its request names, where it names none.
+const NAMES_NOTHING: &str = "the request names nothing of the kind";
 
 /// Serves a connection until its end.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(core: Arc<Core>, node: NodeId, stream: S) {
@@ -121,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             _ => self.apply(&head, request, &body).await?,
         };
         let outcome = changed(outcome, &plan);
-        for verdict in &plan.acts {
+        for Act { verdict, .. } in &plan.acts {
             if let Verdict::DelayAnswer { ms } = verdict {
                 sleep(Duration::from_millis(*ms)).await;
             }
@@ -139,24 +142,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// What a plan does before the request is applied.
     async fn act(&self, plan: &Plan, subject: &Subject) -> io::Result<()> {
-        for verdict in &plan.acts {
-            match verdict {
-                Verdict::Delay { ms } => sleep(Duration::from_millis(*ms)).await,
+        for Act { rule, verdict } in &plan.acts {
+            let step = match verdict {
+                Verdict::Delay { ms } => {
+                    sleep(Duration::from_millis(*ms)).await;
+                    continue;
+                }
                 Verdict::StallNode { ms, node } => {
                     self.core.stall(node.unwrap_or(self.node), Duration::from_millis(*ms));
+                    continue;
                 }
-                Verdict::JumpClock { ms } => self.core.jump(*ms),
-                Verdict::Step(step) => self.step(step.clone())?,
+                Verdict::JumpClock { ms } => {
+                    self.core.jump(*ms);
+                    continue;
+                }
+                Verdict::Step(step) => Some(step.clone()),
                 Verdict::MoveLeader { topic, partition, to } => {
-                    if let Some(step) = move_leader(subject, topic.as_ref(), *partition, *to) {
-                        self.step(step)?;
-                    }
+                    move_leader(subject, topic.as_ref(), *partition, *to)
                 }
-                Verdict::MoveCoordinator => {
-                    if let Some(step) = self.move_coordinator(subject) {
-                        self.step(step)?;
-                    }
-                }
+                Verdict::MoveCoordinator => self.move_coordinator(subject),
                 Verdict::DelayAnswer { .. }
                 | Verdict::OldApiVersions { .. }
                 | Verdict::Drop(_)
@@ -164,7 +168,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 | Verdict::CutAnswer { .. }
                 | Verdict::Error { .. }
                 | Verdict::Crash
-                | Verdict::CrashAfter => {}
+                | Verdict::CrashAfter => continue,
+            };
+            let done =
+                step.map_or(Err(Halted::Impossible(NAMES_NOTHING.into())), |step| self.core.step(step));
+            match done {
+                Ok(()) => {}
+                Err(Halted::Impossible(why)) => self.core.faults.did_nothing(*rule, &why),
+                Err(error) => return Err(io::Error::other(error)),
             }
         }
         Ok(())
@@ -248,7 +259,7 @@ fn encode(head: &Head, outcome: Outcome) -> io::Result<Back> {
 /// An answer as the plan wants it.
 fn changed(outcome: Outcome, plan: &Plan) -> Outcome {
     let Outcome::Answer(mut response) = outcome else { return outcome };
-    for verdict in &plan.acts {
+    for Act { verdict, .. } in &plan.acts {
         if let (Verdict::OldApiVersions { highest, transaction_version }, Response::ApiVersions(answer)) =
             (verdict, &mut response)
         {

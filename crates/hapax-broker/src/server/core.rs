@@ -29,6 +29,9 @@ pub enum Halted {
     /// The broker was stopped.
     #[error("the broker has stopped")]
     Stopped,
+    /// A step names what is not there.
+    #[error("{0}")]
+    Impossible(String),
     /// The input cannot be kept, so it is not applied either.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -136,6 +139,9 @@ impl Core {
     pub(crate) fn step(&self, step: Step) -> Result<(), Halted> {
         let crash = matches!(step, Step::Crash);
         let mut state = self.state();
+        if let Some(why) = state.machine.objection(&step) {
+            return Err(Halted::Impossible(why));
+        }
         let now = self.keep(&mut state, Some(&Entry::Step(&step)))?;
         self.apply(&mut state, now, Input::Step(step));
         if crash {

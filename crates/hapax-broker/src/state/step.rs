@@ -65,6 +65,42 @@ pub enum Step {
 }
 
 impl Machine {
+    /// Why a step would do nothing, if it would: what it names is not there.
+    pub(crate) fn objection(&self, step: &Step) -> Option<String> {
+        let named = match step {
+            Step::MoveLeader { topic, partition, to } => {
+                let nodes = self.settings.nodes;
+                if let Some(to) = to
+                    && !(1..=nodes).contains(&to.0)
+                {
+                    return Some(format!("there is no node {}; there are 1 to {nodes}", to.0));
+                }
+                Some((topic.as_str(), *partition))
+            }
+            Step::Compact { topic, partition } | Step::Retain { topic, partition, .. } => {
+                Some((topic.as_str(), *partition))
+            }
+            Step::MoveCoordinator { transactional_id } => {
+                let partitions = self.settings.transaction_partitions;
+                Some((TRANSACTION_STATE, transaction::partition_for(transactional_id, partitions)))
+            }
+            Step::HoldMarkers(_)
+            | Step::SyncAlways(_)
+            | Step::Sync
+            | Step::Crash
+            | Step::ExpireTransactionalIds
+            | Step::ExpireProducers
+            | Step::ExpireOffsets => None,
+            Step::FailAppend { fault, .. } => {
+                let known = [-1, 15, 16].contains(&fault.code);
+                return (!known).then(|| format!("an append fails with -1, 15 or 16, not {}", fault.code));
+            }
+        };
+        let (topic, partition) = named?;
+        let is_there = self.catalog.partition(topic, partition).is_some();
+        (!is_there).then(|| format!("there is no partition {partition} of topic {topic:?}"))
+    }
+
     pub(super) fn act(&mut self, step: Step) {
         match step {
             Step::HoldMarkers(hold) => self.hold_markers(hold),

@@ -55,6 +55,20 @@ async fn what_is_refused_says_why() {
         assert_eq!(status, 400, "{path} {body}");
         assert!(!answer["error"].as_str().unwrap().is_empty());
     }
+    for step in [
+        r#"{"move_leader": {"topic": "none", "partition": 0}}"#,
+        r#"{"compact": {"topic": "none", "partition": 0}}"#,
+        r#"{"retain": {"topic": "none", "partition": 0, "from": 1}}"#,
+        r#"{"move_leader": {"topic": "none", "partition": 0, "to": 9}}"#,
+        r#"{"fail_append": {"transactional_id": "x", "fault": {"written": true, "code": 7}}}"#,
+    ] {
+        let (status, answer) = http(at, "POST", "/step", step).await;
+        assert_eq!(status, 400, "{step}");
+        let error = answer["error"].as_str().unwrap();
+        assert!(error.contains("there is no") || error.contains("not 7"), "{error}");
+    }
+    let rule = r#"{"when": {"api": "EndTxn"}, "then": [{"old_api_versions": {}}]}"#;
+    assert_eq!(http(at, "POST", "/rules", rule).await.0, 400);
 }
 
 #[tokio::test]

@@ -170,6 +170,24 @@ async fn a_rule_can_be_for_one_client_alone() {
 }
 
 #[tokio::test]
+async fn a_rule_that_finds_nothing_to_act_on_has_not_acted_and_stays_due() {
+    let (broker, mut client) = broker().await;
+    let step = |partition| Verdict::Step(Step::MoveLeader { topic: "t".into(), partition, to: None });
+    let rule = |verdict| Rule { times: Some(1), ..on_end().then(verdict) };
+    let names_nothing =
+        broker.faults().add(rule(Verdict::MoveLeader { topic: None, partition: None, to: None }));
+    let elsewhere = broker.faults().add(rule(step(7))).unwrap();
+    let here = broker.faults().add(rule(step(0))).unwrap();
+    let fired = |id| broker.faults().report(id).unwrap().fired;
+    client.ask(4, client::end("x", true)).await;
+    assert_eq!([fired(names_nothing.unwrap()), fired(elsewhere), fired(here)], [0, 0, 0]);
+    client.create_topic("t", 1).await;
+    client.ask(4, client::end("x", true)).await;
+    assert_eq!([fired(elsewhere), fired(here)], [0, 1]);
+    assert_eq!(broker.faults().unfired().len(), 2);
+}
+
+#[tokio::test]
 async fn a_guard_whose_rule_never_acted_panics() {
     let (broker, _client) = broker().await;
     let faults: Faults = broker.faults().clone();
