@@ -7,16 +7,17 @@
 //!
 //! Refuses: threads of its own (it lives on the runtime that starts it), and any address but loopback unless told.
 
+mod announce;
 mod clock;
 mod connection;
 mod core;
 mod listener;
-mod run;
+mod topic;
 
 pub use self::core::Halted;
-pub use run::{RunError, run};
+pub use topic::TopicRefused;
 
-pub(crate) use run::announce;
+pub(crate) use announce::announce;
 
 pub(crate) use self::core::Core;
 pub(crate) use connection::{grow_old, is_silent};
@@ -31,7 +32,7 @@ use crate::{
 use clock::Clock;
 use std::{
     collections::BTreeMap,
-    io,
+    io::{self, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
@@ -144,6 +145,15 @@ impl Broker {
         self.control
     }
 
+    /// Says where it is as one line of JSON: `{"bootstrap":"127.0.0.1:39213","control":"http://127.0.0.1:40111"}`, where
+    /// `control` is null without a control port.
+    ///
+    /// # Errors
+    /// Nobody reads it.
+    pub fn announce(&self, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        announce(&self.bootstrap(), self.control, out)
+    }
+
     /// The rules in force.
     pub fn faults(&self) -> &Faults {
         &self.core.faults
@@ -152,7 +162,7 @@ impl Broker {
     /// Acts on the broker itself.
     ///
     /// # Errors
-    /// The step cannot be journaled, so it was not done.
+    /// It names what is not there, or cannot be journaled; it was not done.
     pub fn step(&self, step: Step) -> Result<(), Halted> {
         self.core.step(step)
     }

@@ -1,7 +1,7 @@
 //! Listeners, connections, time.
 
 use crate::client::{Client, metadata};
-use hapax_broker::{Broker, NodeId, ServerOptions, Settings, Step, server};
+use hapax_broker::{Broker, NodeId, ServerOptions, Settings, Step};
 use kafka_protocol::messages::HeartbeatRequest;
 use std::time::Duration;
 
@@ -95,10 +95,11 @@ async fn the_broker_lives_on_a_paused_clock() {
 async fn the_first_line_of_the_program_tells_where_it_is() {
     let mut out = Vec::new();
     let options = ServerOptions { control: Some("127.0.0.1:0".parse().unwrap()), ..ServerOptions::default() };
-    server::run(Settings::default(), options, &mut out, std::future::ready(())).await.unwrap();
+    let broker = Broker::start(Settings::default(), options).await.unwrap();
+    broker.announce(&mut out).unwrap();
     let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
     assert!(line["bootstrap"].as_str().unwrap().starts_with("127.0.0.1:"));
-    assert!(line["control"].as_str().unwrap().starts_with("http://127.0.0.1:"));
+    assert_eq!(line["control"], format!("http://{}", broker.control().unwrap()));
 }
 
 #[tokio::test]
