@@ -79,7 +79,7 @@ impl Machine {
             return Answer::Now(self.read(&reading).into());
         }
         let ticket = call.ticket;
-        self.timers.at(self.now + max_wait, Timer::Fetch(ticket));
+        self.timers.at(self.now.saturating_add(max_wait), Timer::Fetch(ticket));
         for place in reading.parts.iter().filter_map(|part| part.place.clone()) {
             self.readers.by_partition.entry(place).or_default().insert(ticket);
         }

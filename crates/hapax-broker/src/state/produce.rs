@@ -90,7 +90,7 @@ impl Machine {
         if self.confirm(&mut production) {
             return self.append_parts(production);
         }
-        self.timers.at(self.now + ASK_AGAIN_MS, Timer::Produce(call.ticket));
+        self.timers.at(self.now.saturating_add(ASK_AGAIN_MS), Timer::Produce(call.ticket));
         self.productions.insert(call.ticket, production);
         Answer::Later
     }
@@ -102,7 +102,7 @@ impl Machine {
             return;
         }
         if !self.confirm(&mut production) {
-            self.timers.at(self.now + ASK_AGAIN_MS, Timer::Produce(ticket));
+            self.timers.at(self.now.saturating_add(ASK_AGAIN_MS), Timer::Produce(ticket));
             self.productions.insert(ticket, production);
             return;
         }
@@ -188,7 +188,7 @@ impl Machine {
             };
             places.iter().map(&mut verify).collect()
         };
-        let waits = adds && self.now - production.began < ASK_UNTIL_MS;
+        let waits = adds && self.now.saturating_sub(production.began) < ASK_UNTIL_MS;
         if waits && admissions.contains(&Admission::Busy) {
             return false;
         }

@@ -258,8 +258,8 @@ impl Producers {
             return;
         }
         let interval = expiration.clamp(1, LONGEST_CHECK_INTERVAL);
-        let check = now - now.rem_euclid(interval);
-        self.next_check = check + interval;
+        let check = now.saturating_sub(now.rem_euclid(interval));
+        self.next_check = check.saturating_add(interval);
         self.expire(check.saturating_sub(expiration));
     }
 

@@ -114,7 +114,7 @@ impl Group {
             }
         } else if join.waiting.version >= 4 {
             // The member comes back with its id, so that one that is lost on the way leaves no trace.
-            let at = turn.now + Millis::from(join.session_ms);
+            let at = turn.now.saturating_add(Millis::from(join.session_ms));
             self.pending_members.insert(id.clone(), at);
             turn.effects.push(Effect::WatchMember { member: id.clone(), at });
             turn.refuse(join.waiting, &id, Code::MEMBER_ID_REQUIRED);
@@ -266,17 +266,18 @@ impl Group {
         self.enter(Phase::PreparingRebalance, turn.now);
         if first {
             let delay = turn.first_delay;
-            let remaining = (self.rebalance_ms() - delay).max(0);
+            let remaining = self.rebalance_ms().saturating_sub(delay).max(0);
             turn.effects.push(Effect::EndFirstJoin {
                 wait: self.wait,
                 delay,
                 remaining,
-                at: turn.now + delay,
+                at: turn.now.saturating_add(delay),
             });
         } else if self.all_joined() {
             self.complete_join(turn);
         } else {
-            turn.effects.push(Effect::EndJoin { wait: self.wait, at: turn.now + self.rebalance_ms() });
+            turn.effects
+                .push(Effect::EndJoin { wait: self.wait, at: turn.now.saturating_add(self.rebalance_ms()) });
         }
     }
 
@@ -290,13 +291,13 @@ impl Group {
     pub(super) fn first_join_waited(&mut self, turn: &mut Turn, delay: Millis, remaining: Millis) {
         if self.member_added && remaining != 0 {
             self.member_added = false;
-            let (next, left) = (turn.first_delay.min(remaining), (remaining - delay).max(0));
+            let (next, left) = (turn.first_delay.min(remaining), remaining.saturating_sub(delay).max(0));
             self.wait += 1;
             turn.effects.push(Effect::EndFirstJoin {
                 wait: self.wait,
                 delay: next,
                 remaining: left,
-                at: turn.now + next,
+                at: turn.now.saturating_add(next),
             });
         } else {
             self.complete_join(turn);
@@ -311,10 +312,11 @@ impl Group {
             self.members.iter().filter(|(_, member)| absent(member)).map(|(id, _)| id.clone()).collect();
         absent.iter().for_each(|id| drop(self.remove(id)));
         if !self.elect_leader() && !self.members.is_empty() {
-            turn.effects.push(Effect::EndJoin { wait: self.wait, at: turn.now + self.rebalance_ms() });
+            turn.effects
+                .push(Effect::EndJoin { wait: self.wait, at: turn.now.saturating_add(self.rebalance_ms()) });
             return;
         }
-        self.generation += 1;
+        self.generation = self.generation.saturating_add(1);
         self.pending_sync.clear();
         self.member_added = false;
         if self.members.is_empty() {
@@ -337,7 +339,7 @@ impl Group {
             self.heard_of(turn, &id);
             self.pending_sync.insert(id);
         }
-        let at = turn.now + self.rebalance_ms();
+        let at = turn.now.saturating_add(self.rebalance_ms());
         turn.effects.push(Effect::EndSync { generation: self.generation, at });
     }
 
@@ -364,7 +366,7 @@ impl Group {
 
     fn watch(&mut self, turn: &mut Turn, id: &str, for_ms: Millis) {
         let Some(member) = self.members.get_mut(id) else { return };
-        member.deadline = turn.now + for_ms;
+        member.deadline = turn.now.saturating_add(for_ms);
         // A look that comes too early sets the next one, so that heartbeats need no timer each.
         if member.looked_at.is_none_or(|at| at > member.deadline) {
             member.looked_at = Some(member.deadline);

@@ -238,6 +238,26 @@ fn groups() -> Probe {
 }
 
 #[test]
+fn an_offset_may_be_kept_for_ever() {
+    let mut probe = Probe::with_groups(Settings::default());
+    for version in 2..=4 {
+        for retention in [i64::MAX, i64::MIN, 0] {
+            let partition = OffsetCommitRequestPartition::default().with_committed_offset(3);
+            let topic =
+                OffsetCommitRequestTopic::default().with_name(name("t")).with_partitions(vec![partition]);
+            let request = OffsetCommitRequest::default()
+                .with_group_id(gid())
+                .with_generation_id_or_member_epoch(-1)
+                .with_retention_time_ms(retention)
+                .with_topics(vec![topic]);
+            let Response::OffsetCommit(response) = probe.ask(version, request) else { panic!() };
+            assert_eq!(response.topics[0].partitions[0].error_code, NONE);
+            assert_eq!(probe.fetch_offset(false), (3, NONE));
+        }
+    }
+}
+
+#[test]
 fn offsets_of_nobody_are_kept_and_survive_a_crash() {
     let mut probe = groups();
     assert_eq!(probe.fetch_offset(true), (-1, NONE));

@@ -31,7 +31,7 @@ impl Machine {
             if is_new || self.settings.load_ms == 0 {
                 self.load_transactions(partition, epoch);
             } else {
-                let due = self.now + self.settings.load_ms;
+                let due = self.now.saturating_add(self.settings.load_ms);
                 self.timers.at(due, Timer::LoadTransactions { partition, epoch });
             }
         }

@@ -71,7 +71,7 @@ impl Machine {
         else {
             return;
         };
-        let due = self.now + self.settings.marker_delay_ms;
+        let due = self.now.saturating_add(self.settings.marker_delay_ms);
         self.timers.at(due, Timer::WriteMarkers { transactional_id: id.to_owned(), coordinator_epoch });
     }
 
