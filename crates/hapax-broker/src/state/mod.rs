@@ -378,7 +378,7 @@ impl Machine {
             Timer::EndFirstJoin { group, wait, delay, remaining } => {
                 self.end_first_join(&group, wait, delay, remaining);
             }
-            Timer::EndSync { group, generation } => self.end_sync(&group, generation),
+            Timer::EndSync { group, wait } => self.end_sync(&group, wait),
             Timer::ExpireOffsets => self.expire_offsets(false),
         }
     }

@@ -40,7 +40,7 @@ pub(super) enum Effect {
     },
     /// Members that have not asked for their assignment are given up then.
     EndSync {
-        generation: i32,
+        wait: u64,
         at: Millis,
     },
     /// The group is written to its topic.
@@ -66,10 +66,17 @@ pub(super) struct Join {
 pub(super) struct Turn {
     pub(super) now: Millis,
     pub(super) first_delay: Millis,
+    /// How many waits of groups have begun.
+    pub(super) waits: u64,
     pub(super) effects: Vec<Effect>,
 }
 
 impl Turn {
+    fn next_wait(&mut self) -> u64 {
+        self.waits += 1;
+        self.waits
+    }
+
     fn refuse(&mut self, waiting: Waiting, member: &str, code: Code) {
         let response = JoinGroupResponse::default()
             .with_error_code(code.0)
@@ -261,7 +268,7 @@ impl Group {
             self.propagate(turn, Code::REBALANCE_IN_PROGRESS);
         }
         self.pending_sync.clear();
-        self.wait += 1;
+        self.wait = turn.next_wait();
         let first = self.phase == Phase::Empty;
         self.enter(Phase::PreparingRebalance, turn.now);
         if first {
@@ -287,12 +294,22 @@ impl Group {
         }
     }
 
+    /// The time to join is over, if it is this one that the group waits for.
+    pub(super) fn join_waited(&mut self, turn: &mut Turn, wait: u64) {
+        if self.wait == wait && self.phase == Phase::PreparingRebalance {
+            self.complete_join(turn);
+        }
+    }
+
     /// The delay of a first rebalance has passed: a new member since then extends it, up to the rebalance time-out.
-    pub(super) fn first_join_waited(&mut self, turn: &mut Turn, delay: Millis, remaining: Millis) {
+    pub(super) fn first_join_waited(&mut self, turn: &mut Turn, wait: u64, delay: Millis, remaining: Millis) {
+        if self.wait != wait || self.phase != Phase::PreparingRebalance {
+            return;
+        }
         if self.member_added && remaining != 0 {
             self.member_added = false;
             let (next, left) = (turn.first_delay.min(remaining), remaining.saturating_sub(delay).max(0));
-            self.wait += 1;
+            self.wait = turn.next_wait();
             turn.effects.push(Effect::EndFirstJoin {
                 wait: self.wait,
                 delay: next,
@@ -306,7 +323,7 @@ impl Group {
 
     /// The next generation: those who have joined, and static members also if they have not.
     pub(super) fn complete_join(&mut self, turn: &mut Turn) {
-        self.wait += 1;
+        self.wait = turn.next_wait();
         let absent = |member: &Member| member.joining.is_none() && member.instance.is_none();
         let absent: Vec<_> =
             self.members.iter().filter(|(_, member)| absent(member)).map(|(id, _)| id.clone()).collect();
@@ -340,7 +357,7 @@ impl Group {
             self.pending_sync.insert(id);
         }
         let at = turn.now.saturating_add(self.rebalance_ms());
-        turn.effects.push(Effect::EndSync { generation: self.generation, at });
+        turn.effects.push(Effect::EndSync { wait: self.wait, at });
     }
 
     /// The leader must be somebody who has joined.

@@ -41,6 +41,9 @@ const CLIENT_HOST: &str = "/127.0.0.1";
 pub(crate) struct Groups {
     /// By partition of [`CONSUMER_OFFSETS`].
     shards: BTreeMap<i32, Shard>,
+    /// How many waits of groups have begun: of all groups, because one that is loaded or made again knows nothing of
+    /// the timers that were set for it before.
+    waits: u64,
     expiry_due: Option<Millis>,
 }
 

@@ -406,6 +406,47 @@ fn a_rebalance_does_not_wait_for_ever() {
     assert_eq!(probe.beat(&first, generation), 25);
 }
 
+/// Joins as a new member beside the one that beats, and counts the seconds until it is in.
+fn seconds_of_a_join(probe: &mut Probe, (first, generation): (&str, i32), at_most: i64) -> Option<i64> {
+    let (ticket, _) = probe.send_join(3, "", None);
+    (1..=at_most).find(|_| {
+        let replies = probe.pass(1_000);
+        probe.beat(first, generation);
+        answer_of(ticket, &replies).is_some()
+    })
+}
+
+#[test]
+fn a_rebalance_is_not_ended_by_the_timer_of_one_before_a_reload() {
+    let mut probe = groups();
+    let (first, generation) = probe.alone(None);
+    probe.act(Step::Crash);
+    probe.pass(20);
+    assert_eq!(seconds_of_a_join(&mut probe, (&first, generation), 5), None);
+    probe.act(Step::Crash);
+    probe.pass(20);
+    assert_eq!(seconds_of_a_join(&mut probe, (&first, generation), 60), Some(30));
+}
+
+#[test]
+fn a_member_is_not_given_up_by_the_timer_of_a_group_that_was_deleted() {
+    let mut probe = groups();
+    let (old, generation) = probe.alone(None);
+    probe.pass(5_000);
+    probe.ask(2, LeaveGroupRequest::default().with_group_id(gid()).with_member_id(text(&old)));
+    let request = DeleteGroupsRequest::default().with_groups_names(vec![gid()]);
+    let Response::DeleteGroups(deleted) = probe.ask(2, request) else { panic!() };
+    assert_eq!(deleted.results[0].error_code, NONE);
+    let new = probe.join(3, "", None);
+    assert_eq!(new.generation_id, generation);
+    for _ in 0..29 {
+        assert_eq!(probe.beat(&new.member_id, generation), NONE, "it has 30 seconds to sync");
+        probe.pass(1_000);
+    }
+    probe.pass(1_000);
+    assert_eq!(probe.beat(&new.member_id, generation), 25);
+}
+
 #[test]
 fn a_static_member_comes_back_without_a_rebalance_and_fences_its_old_self() {
     let mut probe = groups();
