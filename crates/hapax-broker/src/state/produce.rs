@@ -82,6 +82,10 @@ impl Machine {
     /// Answers Produce.
     pub(crate) fn produce(&mut self, call: &Call, request: ProduceRequest) -> Answer {
         let mut production = self.production(call, request);
+        if production.transactional_id.is_none() && production.parts.iter().any(Part::says_transactional) {
+            refuse_all(&mut production.parts, Code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
+            return self.answered(&production, Vec::new());
+        }
         if producers(&production.parts).len() > 1 {
             // "Transactional records contained more than one producer ID".
             refuse_all(&mut production.parts, Code::INVALID_PRODUCER_ID_MAPPING);
@@ -319,6 +323,11 @@ impl Machine {
 }
 
 impl Part {
+    /// Whether its first batch calls itself transactional, whatever else is wrong with it or its topic.
+    fn says_transactional(&self) -> bool {
+        Header::read(&self.records).is_ok_and(|header| header.is_transactional())
+    }
+
     fn transactional(&self) -> Option<Header> {
         let header = self.outcome.as_ref().ok()?;
         (header.has_producer() && header.is_transactional()).then_some(*header)
@@ -390,6 +399,7 @@ mod tests {
     use crate::{
         batch,
         state::{Settings, Step},
+        wire::Response,
     };
     use bytes::BytesMut;
     use kafka_protocol::messages::{EndTxnRequest, FindCoordinatorRequest, InitProducerIdRequest};
@@ -518,11 +528,24 @@ mod tests {
     }
 
     #[test]
-    fn a_transactional_batch_without_a_transactional_id_belongs_to_no_transaction() {
+    fn a_transactional_batch_without_a_transactional_id_costs_the_whole_request() {
         let mut probe = Probe::new();
-        probe.topic("t", 1, &[]);
-        let batch = Produced { transactional: true, ..Produced::idempotent(7, 0, 0, 1) };
-        assert_eq!(code(&probe.produce(9, "t", batch.bytes())), Code::INVALID_TXN_STATE);
+        probe.topic("t", 2, &[]);
+        let good = Produced { transactional: true, ..Produced::idempotent(7, 0, 0, 1) }.bytes();
+        let nobodys = Produced { transactional: true, ..Produced::plain(1) }.bytes();
+        let mut broken = BytesMut::from(&good[..]);
+        *broken.last_mut().unwrap() ^= 1;
+        for (topic, batch) in [("t", good), ("t", nobodys), ("t", broken.freeze()), ("nowhere", batch_of(0))] {
+            let mut request = produce_request(topic, batch, None);
+            request.topic_data.extend(produce_request("t", Produced::plain(1).bytes(), None).topic_data);
+            let Response::Produce(answer) = probe.ask(9, request) else { panic!() };
+            for topic in answer.responses {
+                let refused = &topic.partition_responses[0];
+                assert_eq!(code(refused), Code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
+                assert_eq!((refused.base_offset, refused.log_start_offset), (-1, -1));
+            }
+        }
+        assert_eq!(probe.fetch("t", 0, false).high_watermark, 0);
     }
 
     #[test]
