@@ -90,7 +90,7 @@ pub struct Call {
 pub enum Input {
     /// A client asks.
     Request(Call, Request),
-    /// Whoever handed these requests in is gone: nobody waits for the answers.
+    /// Whoever handed these requests in is gone: nobody waits for the answers. What the requests do goes on.
     Gone(Vec<Ticket>),
     /// Somebody acts on the broker itself.
     Step(Step),
@@ -220,7 +220,8 @@ pub struct Machine {
     touched: BTreeSet<TopicPartition>,
     /// Fetches that wait for more.
     readers: fetch::Readers,
-    /// Produce requests that wait for the coordinator of their transaction.
+    /// Produce requests that wait for the coordinator of their transaction, also those of clients that have left: what
+    /// comes of the coordinator's answer does not ask for the socket.
     productions: BTreeMap<Ticket, produce::Production>,
     pub(crate) transactions: transaction::Coordinator,
     pub(crate) groups: group::Groups,
@@ -321,7 +322,6 @@ impl Machine {
 
     fn forget(&mut self, ticket: Ticket) {
         self.parked.remove(&ticket);
-        self.productions.remove(&ticket);
         self.fetch_gone(ticket);
     }
 

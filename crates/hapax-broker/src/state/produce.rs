@@ -102,9 +102,6 @@ impl Machine {
     /// Asks the coordinator again for a request that waits.
     pub(crate) fn produce_again(&mut self, ticket: Ticket) {
         let Some(mut production) = self.productions.remove(&ticket) else { return };
-        if !self.parked.contains_key(&ticket) {
-            return;
-        }
         if !self.confirm(&mut production) {
             self.timers.at(self.now.saturating_add(ASK_AGAIN_MS), Timer::Produce(ticket));
             self.productions.insert(ticket, production);
@@ -398,7 +395,7 @@ mod tests {
     use super::*;
     use crate::{
         batch,
-        state::{Settings, Step},
+        state::{Input, Settings, Step},
         wire::Response,
     };
     use bytes::BytesMut;
@@ -535,7 +532,8 @@ mod tests {
         let nobodys = Produced { transactional: true, ..Produced::plain(1) }.bytes();
         let mut broken = BytesMut::from(&good[..]);
         *broken.last_mut().unwrap() ^= 1;
-        for (topic, batch) in [("t", good), ("t", nobodys), ("t", broken.freeze()), ("nowhere", batch_of(0))] {
+        for (topic, batch) in [("t", good), ("t", nobodys), ("t", broken.freeze()), ("nowhere", batch_of(0))]
+        {
             let mut request = produce_request(topic, batch, None);
             request.topic_data.extend(produce_request("t", Produced::plain(1).bytes(), None).topic_data);
             let Response::Produce(answer) = probe.ask(9, request) else { panic!() };
@@ -565,16 +563,6 @@ mod tests {
         assert_eq!(code(&probe.produce(9, "t", skipping.clone())), Code::OUT_OF_ORDER_SEQUENCE_NUMBER);
         probe.pass(3_000);
         assert_eq!(code(&probe.produce(9, "t", skipping)), Code::NONE);
-    }
-
-    #[test]
-    fn a_request_that_nobody_waits_for_is_not_produced_later() {
-        let mut probe = Probe::new();
-        probe.topic("t", 1, &[]);
-        let (ticket, replies) = probe.send(9, produce_request("t", Produced::plain(1).bytes(), None));
-        assert!(answer_of(ticket, &replies).is_some());
-        probe.machine.produce_again(ticket);
-        assert_eq!(probe.fetch("t", 0, false).high_watermark, 1);
     }
 
     /// A producer of `x` whose transaction is decided and whose markers wait for `marker_delay_ms`.
@@ -607,6 +595,29 @@ mod tests {
         assert_eq!(answer_of(ticket, &probe.pass(59)), None, "it is asked again every 20 ms");
         let answer = only(answer_of(ticket, &probe.pass(1)).unwrap());
         assert_eq!((code(&answer), answer.base_offset), (Code::NONE, 2));
+    }
+
+    #[test]
+    fn what_waits_is_produced_and_begins_its_transaction_although_its_client_left() {
+        // A replay has no ticks, and comes to the same.
+        for tick in [20, 200] {
+            let mut probe = decided(50);
+            let (ticket, _) = probe.send(12, produce_request("t", batch_of(1), Some("x")));
+            probe.machine.step(probe.now, Input::Gone(vec![ticket]));
+            let replies: Vec<_> = (0..200 / tick).flat_map(|_| probe.pass(tick)).collect();
+            assert_eq!((replies, probe.machine.waiting()), (vec![], vec![]));
+            let read = probe.fetch("t", 0, false);
+            assert_eq!((read.high_watermark, read.last_stable_offset), (3, 2), "a batch, a marker, a batch");
+        }
+    }
+
+    #[test]
+    fn what_waits_when_the_broker_crashes_is_never_produced() {
+        let mut probe = decided(50);
+        probe.send(12, produce_request("t", batch_of(1), Some("x")));
+        probe.act(Step::Crash);
+        probe.pass(1_000);
+        assert_eq!(probe.fetch("t", 0, false).high_watermark, 2, "a batch, a marker");
     }
 
     #[test]

@@ -17,6 +17,8 @@ impl Machine {
             self.transactions.blocks.clear();
             self.transactions.faults.clear();
             self.transactions.held.clear();
+            // Who waited for a coordinator was in memory only.
+            self.productions.clear();
         }
         for partition in 0..self.settings.transaction_partitions {
             let Some(place) = self.catalog.partition(TRANSACTION_STATE, partition) else { continue };
