@@ -298,6 +298,7 @@ impl Machine {
         for partition in 0..partitions.len() as i32 {
             self.touch(&name, partition);
         }
+        self.coordinators_follow();
         self.groups_topic_deleted(&name);
         Ok((name, id))
     }

@@ -52,7 +52,9 @@ impl Machine {
             }
             Effect::EndSync { wait, at } => self.timers.at(at, Timer::EndSync { group, wait }),
             Effect::Write => {
-                self.write_group(&group);
+                if let Err(code) = self.write_group(&group) {
+                    tracing::error!(group, code = code.0, "a group has no partition to be written to");
+                }
                 self.wake_offset_expiry();
             }
         }
@@ -93,7 +95,7 @@ impl Machine {
                 return Err(Code::UNKNOWN_MEMBER_ID);
             }
             self.group_or_new(&group);
-            self.write_group(&group);
+            self.write_group(&group)?;
         }
         Ok(())
     }

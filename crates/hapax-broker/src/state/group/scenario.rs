@@ -3,6 +3,7 @@
 use crate::{
     state::{
         Code, Settings, Step, Ticket,
+        catalog::CONSUMER_OFFSETS,
         probe::{Probe, answer_of, name},
     },
     wire::{Request, Response},
@@ -445,6 +446,35 @@ fn a_member_is_not_given_up_by_the_timer_of_a_group_that_was_deleted() {
     }
     probe.pass(1_000);
     assert_eq!(probe.beat(&new.member_id, generation), 25);
+}
+
+#[test]
+fn a_coordinator_goes_with_its_topic_and_comes_back_knowing_nothing() {
+    let mut probe = groups();
+    let (member, generation) = probe.alone(None);
+    assert_eq!(probe.commit(8, (&member, None, generation), 5), NONE);
+    let (waits, _) = probe.send_join(3, "", None);
+    let replies = probe.delete(CONSUMER_OFFSETS);
+    assert_eq!(joined(waits, &replies).error_code, 16, "who waits there looks for another one");
+    assert_eq!(probe.beat(&member, generation), 16);
+    assert_eq!(probe.commit(8, (&member, None, generation), 6), 16);
+    assert_eq!(probe.fetch_offset(false), (-1, 16));
+    assert_eq!(probe.join(3, "", None).error_code, 16);
+    assert_eq!(probe.sync(&member, generation, &[]).0, 16);
+    let request = DeleteGroupsRequest::default().with_groups_names(vec![gid()]);
+    let Response::DeleteGroups(deleted) = probe.ask(2, request) else { panic!() };
+    assert_eq!(deleted.results[0].error_code, 16);
+    for expected in [15, NONE] {
+        let Response::FindCoordinator(found) =
+            probe.ask(3, FindCoordinatorRequest::default().with_key(text("g")))
+        else {
+            panic!()
+        };
+        assert_eq!(found.error_code, expected);
+    }
+    assert_eq!(probe.beat(&member, generation), 25);
+    assert_eq!(probe.fetch_offset(false), (-1, NONE));
+    probe.alone(None);
 }
 
 #[test]

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 impl Machine {
-    /// Lets coordinators be where the leaders of `__transaction_state` are. After a crash none of them knows anything.
+    /// Lets coordinators be where the leaders of `__transaction_state` are, and none where the partition is gone. After
+    /// a crash none of them knows anything.
     pub(crate) fn transactions_follow(&mut self, crashed: bool) {
         if crashed {
             self.transactions.shards.clear();
@@ -21,7 +22,10 @@ impl Machine {
             self.productions.clear();
         }
         for partition in 0..self.settings.transaction_partitions {
-            let Some(place) = self.catalog.partition(TRANSACTION_STATE, partition) else { continue };
+            let Some(place) = self.catalog.partition(TRANSACTION_STATE, partition) else {
+                self.transactions.shards.remove(&partition);
+                continue;
+            };
             let (node, epoch) = (place.leader, place.leader_epoch);
             let is_new = place.log.end() == 0;
             let shard = self.transactions.shards.get(&partition);

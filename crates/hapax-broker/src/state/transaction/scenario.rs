@@ -4,6 +4,7 @@ use super::AppendFault;
 use crate::{
     state::{
         Code, Machine, NodeId, Settings, Step,
+        catalog::TRANSACTION_STATE,
         probe::{Probe, Produced, name},
     },
     wire::{Request, Response},
@@ -127,6 +128,21 @@ fn coordinator() -> Probe {
 
 fn at_level(transaction_version: i16) -> Probe {
     Probe::with_coordinator(Settings { transaction_version, ..Settings::default() })
+}
+
+#[test]
+fn a_coordinator_goes_with_its_topic_and_comes_back_knowing_nothing() {
+    let mut probe = coordinator();
+    assert_eq!(probe.init(5, None), (NONE, 0, 0));
+    assert_eq!(probe.write((0, 0), 0), NONE);
+    probe.delete(TRANSACTION_STATE);
+    assert_eq!(probe.end(5, (0, 0), true).0, 16);
+    assert_eq!(probe.init(5, None).0, 16);
+    assert_eq!(probe.add(3, (0, 0), &["t"]), [16]);
+    assert_eq!(probe.describe().error_code, 16);
+    assert_eq!([probe.find("x"), probe.find("x")], [15, NONE]);
+    assert_eq!(probe.end(5, (0, 0), true).0, 49);
+    assert_eq!(probe.init(5, None), (NONE, 1, 0), "no producer id is given out twice");
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Machine {
         };
         let fault = self.transactions.faults.remove(id);
         if fault.is_none_or(|fault| fault.written) {
-            self.append_internal(TRANSACTION_STATE, partition, record::key(id), Some(value));
+            self.append_internal(TRANSACTION_STATE, partition, record::key(id), Some(value))?;
         }
         if let Some(fault) = fault {
             return Err(Code(fault.code));
