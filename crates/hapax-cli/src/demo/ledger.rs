@@ -89,7 +89,7 @@ impl Ledger {
             }
         }
         while let Some((key, value)) = self.early.pop_front() {
-            if self.places_of(value.as_ref()).is_empty() {
+            if self.places_of(value.as_ref()).is_none() {
                 self.early.push_front((key, value));
                 break;
             }
@@ -101,7 +101,7 @@ impl Ledger {
     pub(super) fn output(&mut self, record: &Record<'_>) {
         self.tally.output += 1;
         let value: Option<Value> = record.value.and_then(|value| serde_json::from_slice(value).ok());
-        if self.early.is_empty() && !self.places_of(value.as_ref()).is_empty() {
+        if self.early.is_empty() && self.places_of(value.as_ref()).is_some() {
             self.settle(record.key, value.as_ref());
         } else {
             self.early.push_back((record.key.map(<[u8]>::to_vec), value));
@@ -118,18 +118,21 @@ impl Ledger {
 
     pub(super) fn tally(&self) -> Tally {
         let behind = if self.tally.complete { self.expected.len() } else { self.reach };
-        let pending = (self.expected.len() - behind) as u64;
+        // What came behind a record whose input is not read, or that nobody expects, is out already.
+        let is_expected = |value: Option<&Value>| self.places_of(value).is_some_and(|at| !at.is_empty());
+        let out = self.early.iter().filter(|(_, value)| is_expected(value.as_ref())).count();
+        let pending = (self.expected.len() - behind).saturating_sub(out) as u64;
         Tally { missing: (behind - self.found) as u64, pending, ..self.tally }
     }
 
-    fn places_of(&self, value: Option<&Value>) -> &[usize] {
-        let id = value.and_then(|value| value["id"].as_u64());
-        id.and_then(|id| self.places.get(&id)).map_or(&[], Vec::as_slice)
+    /// The places of an order whose input is read.
+    fn places_of(&self, value: Option<&Value>) -> Option<&[usize]> {
+        self.places.get(&value?["id"].as_u64()?).map(Vec::as_slice)
     }
 
     fn settle(&mut self, key: Option<&[u8]>, value: Option<&Value>) {
         let fits = |expected: &Expected| Some(&expected.value) == value && expected.key.as_deref() == key;
-        let places = self.places_of(value).iter().copied();
+        let places = self.places_of(value).into_iter().flatten().copied();
         let fitting: Vec<usize> = places.filter(|at| fits(&self.expected[*at])).collect();
         let Some(first) = fitting.first() else {
             self.tally.foreign += 1;
@@ -239,6 +242,15 @@ mod tests {
         let mut other = ledger(6, &[3, 4]);
         other.output(&record(None, &order(5).1));
         assert_eq!(counts(other), [1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn what_nobody_expects_keeps_no_one_waiting() {
+        let small = ledger(6, &[3, 1, 4, 5]).tally();
+        assert_eq!((small.pending, small.foreign), (0, 1));
+        assert_eq!(ledger(6, &[3, 9, 4]).tally().pending, 1);
+        assert_eq!(ledger(6, &[3, 9, 4, 5]).tally().pending, 0);
+        assert_eq!(counts(ledger(6, &[3, 9, 4, 5])), [0, 0, 0, 1]);
     }
 
     #[test]
