@@ -95,7 +95,12 @@ pub(crate) async fn demo(host: &Host, screen: &Screen, arguments: DemoArguments)
         }
     };
     screen.status("");
-    let (found, topics) = played.inspect_err(|_| folder.keep(screen))?;
+    let (found, topics) = played.inspect_err(|error| {
+        // Of a cluster that is not reached there is nothing to be looked at.
+        if error.code() != Code::Unreachable {
+            folder.keep(screen);
+        }
+    })?;
     screen.answer(&format!("\n{}\n", found.table()));
     if arguments.json {
         screen.answer(&found.json((&topics.input, &topics.output)).to_string());
@@ -128,7 +133,24 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn create(host: &Host) -> Result<Self, JobError> {
-        let path = std::env::temp_dir().join(format!("hapax-demo-{:016x}", host.random_u64()));
+        let temporary = std::env::temp_dir();
+        let path = std::path::absolute(&temporary).map_err(|error| unusable(&temporary, &error))?;
+        let cannot_hold = match path.to_str() {
+            None => Some("its name is not UTF-8"),
+            Some(text) if text.contains(['%', '?', '#', '"', '\\']) => {
+                Some("its name has one of % ? # \" \\ in it")
+            }
+            Some(_) if !path.is_dir() => Some("there is no such folder"),
+            Some(_) => None,
+        };
+        if let Some(why) = cannot_hold {
+            let message = format!(
+                "the folder for temporary files, {}, cannot hold a demo: {why}; set TMPDIR to another one",
+                path.display()
+            );
+            return Err(JobError::Configuration { code: Code::Usage, message });
+        }
+        let path = path.join(format!("hapax-demo-{:016x}", host.random_u64()));
         host.files().create_dir_all(&path).map_err(|error| unusable(&path, &error))?;
         Ok(Self(path))
     }
@@ -278,7 +300,8 @@ impl<'a> Demo<'a> {
     fn write(&self, seed: u64) -> Result<Child, JobError> {
         let set = [
             format!("job=\"generate-{}\"", self.job),
-            format!("source.0.generator={{ rate = {RATE}, partitions = 4, seed = {seed} }}"),
+            // The numbers of a pipeline file are signed.
+            format!("source.0.generator={{ rate = {RATE}, partitions = 4, seed = {} }}", seed >> 1),
             format!("sink.0.topic=\"{}\"", self.topics.input),
             "sink.0.guarantee=\"at-least-once\"".to_owned(),
         ];
@@ -327,6 +350,7 @@ impl<'a> Demo<'a> {
         let until = self.host.now() + at_most;
         while self.host.now() < until && job.ended()?.is_none() {
             self.look(Some(&job));
+            self.check()?;
             self.pace()?;
             self.host.sleep(LOOK).await;
         }
