@@ -5,6 +5,7 @@
 //! | [`kafka`] | the jars of each Kafka version, brokers as child processes, the brokers that tests share |
 //! | [`tools`] | Apache Kafka's own command-line tools |
 //! | [`judge`] | the independent reader and writer (librdkafka in a Python process) |
+//! | [`node`] | a client in JavaScript, for tests of our broker |
 //! | [`hapax`] | runs of the program under test, and records that are fed to them |
 //! | [`process`] | child processes that never outlive this one, signals |
 //! | [`cache`] | the directory outside the checkout where downloads are kept |
@@ -22,5 +23,6 @@ pub mod cache;
 pub mod hapax;
 pub mod judge;
 pub mod kafka;
+pub mod node;
 pub mod process;
 pub mod tools;

@@ -12,13 +12,19 @@ use xtask::kafka;
 use crate::Failure;
 
 const OLDEST_JAVA: u32 = 17;
+const OLDEST_NODE: u32 = 14;
+
+/// What `java` calls the module that compiles a source file; only a development kit has it.
+const COMPILER_MODULE: &[u8] = b"jdk.compiler@";
 
 /// Something that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     Java,
+    JavaCompiler,
     Maven,
     Python,
+    Node,
     Compiler,
     Git,
 }
@@ -27,11 +33,13 @@ impl Need {
     fn is_met(self) -> bool {
         match self {
             Need::Java => java_version().is_some_and(|version| version >= OLDEST_JAVA),
+            Need::JavaCompiler => java_compiles(),
             Need::Maven => is_on_path("mvn"),
             Need::Python => succeeds(
                 "python3",
-                &["-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 8))"],
+                &["-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))"],
             ),
+            Need::Node => node_major().is_some_and(|major| major >= OLDEST_NODE) && is_on_path("npm"),
             Need::Compiler => is_on_path("cc"),
             Need::Git => is_on_path("git"),
         }
@@ -40,8 +48,10 @@ impl Need {
     fn name(self) -> &'static str {
         match self {
             Need::Java => "a Java runtime, 17 or newer",
+            Need::JavaCompiler => "a Java development kit, 17 or newer",
             Need::Maven => "Maven",
-            Need::Python => "Python 3.8 or newer with venv",
+            Need::Python => "Python 3.10 or newer with venv",
+            Need::Node => "Node.js 14 or newer with npm",
             Need::Compiler => "a C compiler",
             Need::Git => "git",
         }
@@ -50,8 +60,10 @@ impl Need {
     fn debian(self) -> &'static [&'static str] {
         match self {
             Need::Java => &["default-jre-headless"],
+            Need::JavaCompiler => &["default-jdk-headless"],
             Need::Maven => &["maven"],
             Need::Python => &["python3-venv"],
+            Need::Node => &["nodejs", "npm"],
             Need::Compiler => &["gcc", "libc6-dev"],
             Need::Git => &["git"],
         }
@@ -60,8 +72,10 @@ impl Need {
     fn fedora(self) -> &'static str {
         match self {
             Need::Java => "java-21-openjdk-headless",
+            Need::JavaCompiler => "java-21-openjdk-devel",
             Need::Maven => "maven",
             Need::Python => "python3",
+            Need::Node => "nodejs npm",
             Need::Compiler => "gcc",
             Need::Git => "git",
         }
@@ -70,8 +84,10 @@ impl Need {
     fn macos(self) -> Option<&'static str> {
         match self {
             Need::Java => Some("openjdk"),
+            Need::JavaCompiler => Some("openjdk"),
             Need::Maven => Some("maven"),
             Need::Python => Some("python"),
+            Need::Node => Some("node"),
             Need::Git => Some("git"),
             Need::Compiler => None, // comes with the command line tools
         }
@@ -108,9 +124,14 @@ fn install(needs: &[Need]) {
     };
     apt(&["update", "--quiet"]);
     let mut packages: Vec<&str> = needs.iter().flat_map(|need| need.debian()).copied().collect();
-    if needs.contains(&Need::Java) && succeeds("apt-cache", &["show", "openjdk-17-jre-headless"]) {
-        packages.retain(|package| *package != "default-jre-headless");
-        packages.push("openjdk-17-jre-headless");
+    for (need, newest, oldest) in [
+        (Need::Java, "default-jre-headless", "openjdk-17-jre-headless"),
+        (Need::JavaCompiler, "default-jdk-headless", "openjdk-17-jdk-headless"),
+    ] {
+        if needs.contains(&need) && succeeds("apt-cache", &["show", oldest]) {
+            packages.retain(|package| *package != newest);
+            packages.push(oldest);
+        }
     }
     println!("xtask: installing {}", packages.join(" "));
     let mut arguments = vec!["install", "--quiet", "--yes", "--no-install-recommends"];
@@ -122,7 +143,8 @@ fn instructions(needs: &[Need]) -> String {
     let names: Vec<&str> = needs.iter().map(|need| need.name()).collect();
     let debian: Vec<&str> = needs.iter().flat_map(|need| need.debian()).copied().collect();
     let fedora: Vec<&str> = needs.iter().map(|need| need.fedora()).collect();
-    let formulae: Vec<&str> = needs.iter().filter_map(|need| need.macos()).collect();
+    let mut formulae: Vec<&str> = needs.iter().filter_map(|need| need.macos()).collect();
+    formulae.dedup();
     let mut macos = Vec::new();
     if needs.contains(&Need::Compiler) {
         macos.push("xcode-select --install".to_owned());
@@ -130,7 +152,7 @@ fn instructions(needs: &[Need]) -> String {
     if !formulae.is_empty() {
         macos.push(format!("brew install {}", formulae.join(" ")));
     }
-    if needs.contains(&Need::Java) {
+    if needs.contains(&Need::Java) || needs.contains(&Need::JavaCompiler) {
         macos.push("export JAVA_HOME=\"$(brew --prefix openjdk)\"".to_owned());
     }
     format!(
@@ -154,6 +176,20 @@ fn succeeds(program: impl AsRef<OsStr>, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+/// Does Java compile source files?
+fn java_compiles() -> bool {
+    let modules = Command::new(kafka::java()).arg("--list-modules").output();
+    modules.is_ok_and(|output| {
+        output.stdout.split(|byte| *byte == b'\n').any(|line| line.starts_with(COMPILER_MODULE))
+    })
+}
+
+fn node_major() -> Option<u32> {
+    let output = Command::new("node").arg("--version").output().ok()?;
+    let words = String::from_utf8(output.stdout).ok()?;
+    words.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
 }
 
 fn java_version() -> Option<u32> {

@@ -2,7 +2,7 @@
 
 use crate::crash::CrashAt;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 use tracing_subscriber::filter::LevelFilter;
 
 /// The one table of exit codes.
@@ -34,6 +34,13 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Compare what is there with what should be: missing, duplicated, unexpected and reordered records
     Verify(VerifyArguments),
+    /// See it: a job on a Kafka of its own, killed again and again, audited while it runs
+    Demo(DemoArguments),
+    /// Run a Kafka for tests and demos, in one process and in memory: no production broker
+    Broker(BrokerArguments),
+    /// The demo's third process
+    #[command(hide = true)]
+    DemoAuditor(AuditorArguments),
 }
 
 /// How much is logged.
@@ -76,6 +83,67 @@ pub(crate) struct RunArguments {
     /// For tests: end or stop the process at the n-th reach of a crash point, POINT[:N][:kill|stop]
     #[arg(long, hide = true, value_name = "POINT[:N][:kill|stop]")]
     pub(crate) crash_at: Option<CrashAt>,
+    /// For the demo: progress as lines of JSON to standard output
+    #[arg(long, hide = true)]
+    pub(crate) progress: bool,
+    /// For the demo: end at once when standard input closes
+    #[arg(long, hide = true)]
+    pub(crate) with_parent: bool,
+}
+
+/// Takes about half a minute. Exit code 0 only if nothing is lost and nothing duplicated.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArguments {
+    /// What the orders and the moments of the kills follow from
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Kills at random moments, beside one at each crash point and one that is followed by a time-out
+    #[arg(long, value_name = "COUNT", default_value_t = 15)]
+    pub(crate) kills: u32,
+    /// Write what was found as one JSON object, the last line of standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do it on a real cluster, in topics of its own, which stay there
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) kafka: Option<String>,
+}
+
+/// What the demo's auditor reads.
+#[derive(Debug, Args)]
+pub(crate) struct AuditorArguments {
+    #[arg(long)]
+    pub(crate) brokers: String,
+    #[arg(long)]
+    pub(crate) input: String,
+    #[arg(long)]
+    pub(crate) output: String,
+}
+
+/// The first line of standard output is its address as JSON: {"bootstrap":"127.0.0.1:39213","control":null}.
+/// It ends with SIGTERM or SIGINT.
+#[derive(Debug, Args)]
+pub(crate) struct BrokerArguments {
+    /// Where it listens; port 0 is any that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// The host that clients are told, where it is not the address
+    #[arg(long, value_name = "HOST")]
+    pub(crate) advertise: Option<String>,
+    /// Folder of its journal, from which it goes on after any end; nothing is kept without it
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data: Option<PathBuf>,
+    /// Nodes that it poses as; with a port, later ones take the ports after it
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub(crate) nodes: i32,
+    /// Where its control port listens (HTTP, JSON): faults, steps, state
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) control: Option<SocketAddr>,
+    /// Be a proxy with the same faults in front of a real cluster instead
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["data", "nodes"])]
+    pub(crate) proxy: Option<String>,
+    /// End when standard input closes, which it does however the parent ends
+    #[arg(long)]
+    pub(crate) with_parent: bool,
 }
 
 /// Both sides are read to the ends that they have when the audit begins; a topic read_committed.

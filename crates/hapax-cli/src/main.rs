@@ -3,6 +3,8 @@
 //! ```text
 //!  arguments -- config --> hapax::Job --> command::run      the job, with crash points, signals, progress
 //!                                         command::verify   readers -> audit -> report
+//!                                         command::broker   hapax-broker as a program
+//!                                         demo              a job, its broker, its killer and its auditor
 //!  screen    log lines and the progress line, both on standard error
 //! ```
 //!
@@ -11,14 +13,16 @@
 
 mod arguments;
 mod audit;
+mod broker;
 mod command;
 mod config;
 mod crash;
+mod demo;
 mod excerpt;
 mod screen;
 mod topic;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, Log};
 use clap::Parser;
 use hapax::{Code, Host, JobError};
 use screen::Screen;
@@ -28,6 +32,7 @@ use std::{
     panic,
     process::ExitCode,
 };
+use tracing_subscriber::filter::LevelFilter;
 
 /// Exit code of an audit that found something.
 const FOUND: u8 = 7;
@@ -58,7 +63,7 @@ fn hapax() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let screen = Screen::default();
-    screen.log_to_it(arguments.log.into());
+    screen.log_to_it(level(&arguments));
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -71,6 +76,9 @@ fn hapax() -> ExitCode {
         match arguments.command {
             Command::Run(run) => command::run(&host, &screen, run).await,
             Command::Verify(verify) => command::verify(&host, &screen, verify).await,
+            Command::Demo(arguments) => demo::demo(&host, &screen, arguments).await,
+            Command::DemoAuditor(arguments) => demo::audit(&host, &screen, arguments).await,
+            Command::Broker(broker) => command::broker(&host, broker).await,
         }
     });
     // A worker that waits for standard input would hold the runtime up; the process ends here anyway.
@@ -78,6 +86,14 @@ fn hapax() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(error) => failed(&screen, &error),
+    }
+}
+
+/// The demo tells by itself what happens; what its broker and its client say beside that is for those who ask.
+fn level(arguments: &Arguments) -> LevelFilter {
+    match (&arguments.command, arguments.log) {
+        (Command::Demo(_), Log::Info | Log::Warn) => LevelFilter::ERROR,
+        (_, log) => log.into(),
     }
 }
 

@@ -26,7 +26,15 @@ use crate::need::{self, Need};
 pub(crate) fn run(mut arguments: Arguments) -> Result<(), Failure> {
     let lint = !arguments.switch("--no-lint");
     let filters = arguments.rest()?;
-    need::provide(&[Need::Java, Need::Maven, Need::Python, Need::Compiler, Need::Git])?;
+    need::provide(&[
+        Need::Java,
+        Need::JavaCompiler,
+        Need::Maven,
+        Need::Python,
+        Need::Node,
+        Need::Compiler,
+        Need::Git,
+    ])?;
     let mut times = Times::default();
     let outcome = stages(lint, &filters, &mut times);
     times.print();

@@ -1,4 +1,5 @@
-//! The judge's Python: a virtual environment in the cache with the `confluent-kafka` wheel.
+//! The judge's Python: a virtual environment in the cache with the `confluent-kafka` wheel, and aiokafka, a client of
+//! its own that tests of our broker run.
 
 use std::env;
 use std::io;

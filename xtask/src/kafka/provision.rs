@@ -61,6 +61,20 @@ impl Installation {
     /// A Java command that runs `main_class` of this installation and logs to standard error from `log_level`
     /// (`INFO`, `WARN`, `ERROR`) on.
     pub fn command(&self, main_class: &str, log_level: &str) -> Command {
+        let mut command = self.java(log_level);
+        command.arg(main_class);
+        command
+    }
+
+    /// As [`Installation::command`], for a program of one Java source file, which is compiled as it starts. Needs a
+    /// Java development kit.
+    pub fn source(&self, file: &Path, log_level: &str) -> Command {
+        let mut command = self.java(log_level);
+        command.arg(file);
+        command
+    }
+
+    fn java(&self, log_level: &str) -> Command {
         let mut command = Command::new(java());
         let (property, file) = match self.version {
             Version::V4_4 => ("log4j2.configurationFile", "log4j2.properties"),
@@ -71,8 +85,7 @@ impl Installation {
             .arg(format!("-Dhapax.log.level={log_level}"))
             .arg(format!("-D{property}=file:{}", self.directory.join(file).display()))
             .arg("-cp")
-            .arg(self.directory.join("jars").join("*"))
-            .arg(main_class);
+            .arg(self.directory.join("jars").join("*"));
         command
     }
 }

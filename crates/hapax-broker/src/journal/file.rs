@@ -209,7 +209,8 @@ impl Journal {
 
     fn replay(&mut self, header: Header, wanted: &Settings, at: u64) -> Result<Restored, JournalError> {
         let path = self.path.display();
-        if header.settings != *wanted {
+        // The seed is the cluster's identity, and every start of a broker may offer another one.
+        if header.settings != (Settings { seed: header.settings.seed, ..wanted.clone() }) {
             tracing::warn!(%path, "the journal's settings are in force, not the given ones");
         }
         if header.release != env!("CARGO_PKG_VERSION") {

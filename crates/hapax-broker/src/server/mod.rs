@@ -12,9 +12,11 @@ mod connection;
 mod core;
 mod listener;
 mod run;
+mod topic;
 
 pub use self::core::Halted;
 pub use run::{RunError, run};
+pub use topic::TopicRefused;
 
 pub(crate) use run::announce;
 

@@ -7,12 +7,14 @@
 )]
 
 mod client;
+mod clients;
 mod conformance;
 mod control;
 mod fault;
 mod frame;
 mod journal;
 mod proxy;
+mod sequence;
 mod server;
 #[cfg(feature = "store")]
 mod store;

@@ -1,9 +1,14 @@
 //! What the binary does.
 
+mod broker;
 mod progress;
 mod run;
 mod side;
+mod signals;
 mod verify;
 
+pub(crate) use broker::broker;
+pub(crate) use progress::grouped;
 pub(crate) use run::run;
+pub(crate) use signals::{Signals, parent_gone};
 pub(crate) use verify::verify;

@@ -34,6 +34,24 @@ pub(super) async fn show(
     }
 }
 
+/// How often a program is told.
+const TELL: Duration = Duration::from_millis(50);
+
+/// Tells progress as lines of JSON on standard output, for ever.
+pub(super) async fn tell(host: &Host, screen: &Screen, progress: watch::Receiver<Progress>) -> Infallible {
+    let mut before = None;
+    loop {
+        let now = progress.borrow().clone();
+        if before.as_ref() != Some(&now)
+            && let Ok(line) = serde_json::to_string(&now)
+        {
+            screen.answer(&line);
+        }
+        before = Some(now);
+        host.sleep(TELL).await;
+    }
+}
+
 /// A look at a job at a time.
 struct Look {
     at: Instant,
@@ -70,7 +88,7 @@ fn line(before: &Look, now: &Look, wall_ms: i64, stopping: bool) -> String {
 }
 
 /// Digits in groups of three.
-pub(super) fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {

@@ -1,16 +1,23 @@
 //! `hapax run`: a pipeline file, until it is finished or stopped.
 
-use super::progress;
-use crate::{arguments::RunArguments, config, crash::Armed, screen::Screen};
+use super::{
+    progress,
+    signals::{Signals, parent_gone},
+};
+use crate::{
+    arguments::RunArguments,
+    broker::{self, OwnBroker},
+    config::{self, Embedded, Pipeline},
+    crash::Armed,
+    screen::Screen,
+};
 use hapax::{
-    Host, JobError, RunOptions, Stopper, Summary,
+    Code, Host, Job, JobError, RunOptions, Stopper, Summary,
     crash::{CrashPoints, Undisturbed},
 };
+use hapax_broker::ServerOptions;
 use std::{convert::Infallible, future, process, sync::Arc};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
-};
+use tokio::{signal::unix::SignalKind, sync::watch};
 
 /// Runs the pipeline.
 ///
@@ -18,8 +25,13 @@ use tokio::{
 /// The job ended with one; see [`hapax::run`].
 pub(crate) async fn run(host: &Host, screen: &Screen, arguments: RunArguments) -> Result<u8, JobError> {
     let fresh = arguments.fresh;
-    let job =
-        config::load(host, &arguments.file, &arguments.set)?.settings(|settings| settings.fresh = fresh);
+    let parent = parent_gone(host, arguments.with_parent)?;
+    let Pipeline { job, embedded } = config::load(host, &arguments.file, &arguments.set)?;
+    let job = job.settings(|settings| settings.fresh = fresh);
+    // A pipeline that cannot work starts no broker.
+    job.clone().plan()?;
+    let mut brokers = Vec::new();
+    let job = embed(host, job, &embedded, &mut brokers).await?;
     let plan = job.plan()?;
     let crash: Arc<dyn CrashPoints> = match arguments.crash_at {
         Some(at) => Arc::new(Armed::new(at)),
@@ -28,15 +40,54 @@ pub(crate) async fn run(host: &Host, screen: &Screen, arguments: RunArguments) -
     let (stopper, stop) = Stopper::new();
     let (show, shown) = watch::channel(hapax::Progress::default());
     let options = RunOptions { crash, stop: stop.clone(), progress: show };
+    let tell = async {
+        match arguments.progress {
+            true => progress::tell(host, screen, shown.clone()).await,
+            false => future::pending().await,
+        }
+    };
     let ended = tokio::select! {
         ended = hapax::run(plan, host.clone(), options) => ended,
         never = stop_on_signals(stopper) => match never {},
-        never = progress::show(host, screen, shown, stop) => match never {},
+        never = progress::show(host, screen, shown.clone(), stop) => match never {},
+        never = tell => match never {},
+        () = parent => process::exit(128 + SignalKind::hangup().as_raw_value()),
     };
     screen.status("");
+    for broker in brokers {
+        broker.stop().await;
+    }
     let summary = ended?;
     report(screen, &summary, arguments.json);
     Ok(0)
+}
+
+/// Starts the brokers of embedded clusters, with the topics that the pipeline names, and tells the job where they are.
+async fn embed(
+    host: &Host,
+    mut job: Job,
+    embedded: &[Embedded],
+    brokers: &mut Vec<OwnBroker>,
+) -> Result<Job, JobError> {
+    for Embedded { cluster, data, topics } in embedded {
+        let what = format!("the embedded broker of cluster {cluster}");
+        let options = ServerOptions { data: data.clone(), ..ServerOptions::default() };
+        let broker = OwnBroker::start(host, &what, broker::settings(host), options).await?;
+        let address = broker.bootstrap();
+        let kept = data.as_ref().map_or_else(
+            || "which keeps nothing".to_owned(),
+            |folder| format!("which keeps all that was ever written in {}", folder.display()),
+        );
+        tracing::info!(%cluster, %address, "embedded broker, for tests and demos, {kept}");
+        broker::make_topics(host, &address, topics).await.map_err(|error| JobError::Kafka {
+            code: Code::Refused,
+            attempted: format!("{what}: making its topics {}", topics.join(", ")),
+            source: Box::new(error),
+        })?;
+        job = job.cluster(cluster, &address)?;
+        brokers.push(broker);
+    }
+    Ok(job)
 }
 
 fn report(screen: &Screen, summary: &Summary, json: bool) {
@@ -62,37 +113,4 @@ async fn stop_on_signals(stopper: Stopper) -> Infallible {
     let (name, number) = signals.next().await;
     tracing::warn!("{name}: ends at once; the next run resolves what is open");
     process::exit(128 + number);
-}
-
-/// SIGTERM and SIGINT, where the operating system lets us listen.
-struct Signals {
-    term: Option<Signal>,
-    interrupt: Option<Signal>,
-}
-
-impl Signals {
-    fn listen() -> Self {
-        let listen = |kind: SignalKind| {
-            signal(kind).map_err(|error| tracing::warn!("signals cannot be listened to: {error}")).ok()
-        };
-        Self { term: listen(SignalKind::terminate()), interrupt: listen(SignalKind::interrupt()) }
-    }
-
-    /// Name and number of the next one.
-    async fn next(&mut self) -> (&'static str, i32) {
-        tokio::select! {
-            () = received(&mut self.term) => ("SIGTERM", SignalKind::terminate().as_raw_value()),
-            () = received(&mut self.interrupt) => ("SIGINT", SignalKind::interrupt().as_raw_value()),
-        }
-    }
-}
-
-async fn received(signal: &mut Option<Signal>) {
-    let received = match signal {
-        Some(signal) => signal.recv().await.is_some(),
-        None => false,
-    };
-    if !received {
-        future::pending::<()>().await;
-    }
 }

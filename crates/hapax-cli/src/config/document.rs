@@ -69,9 +69,9 @@ pub(super) fn parse(text: &str) -> Result<Table, ConfigError> {
     let line_of = |at: usize| {
         Place::Line(1 + text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count())
     };
-    let table = DeTable::parse(text).map_err(|error| ConfigError {
-        place: error.span().map(|span| line_of(span.start)),
-        message: format!("not TOML: {}", error.message().replace('\n', ", ")),
+    let table = DeTable::parse(text).map_err(|error| {
+        let place = error.span().map(|span| line_of(span.start));
+        ConfigError::new(place, format!("not TOML: {}", error.message().replace('\n', ", ")))
     })?;
     table_of(table.get_ref(), &line_of)
 }
@@ -90,10 +90,8 @@ fn value_of(
     line_of: &impl Fn(usize) -> Place,
 ) -> Result<Value, ConfigError> {
     let place = || line_of(value.span().start);
-    let number = |what: &str, digits: &str| ConfigError {
-        place: Some(place()),
-        message: format!("the {what} {digits} is out of range"),
-    };
+    let number =
+        |what: &str, digits: &str| ConfigError::at(&place(), format!("the {what} {digits} is out of range"));
     Ok(match value.get_ref() {
         DeValue::String(text) => Value::Text(text.clone().into_owned()),
         DeValue::Boolean(value) => Value::Boolean(*value),
@@ -121,7 +119,7 @@ const SET_LEVELS: usize = 64;
 /// Applies one `--set key=value`: the key is a dotted path, a list's items are numbered from 0. A value that is not
 /// TOML is a text, so that `checkpoint.interval=200ms` needs no quotes.
 pub(super) fn set(table: &mut Table, argument: &str) -> Result<(), ConfigError> {
-    let refused = |message: String| ConfigError { place: Some(Place::Set(argument.to_owned())), message };
+    let refused = |message: String| ConfigError::at(&Place::Set(argument.to_owned()), message);
     let Some((path, text)) = argument.split_once('=') else {
         return Err(refused("must be key=value, like checkpoint.interval=200ms".to_owned()));
     };
@@ -129,7 +127,7 @@ pub(super) fn set(table: &mut Table, argument: &str) -> Result<(), ConfigError> 
     let levels = path.split('.').count();
     if levels > SET_LEVELS {
         let message = format!("the path has {levels} levels, and may have {SET_LEVELS}");
-        return Err(ConfigError { place: Some(Place::Set(excerpt::shortened(path))), message });
+        return Err(ConfigError::at(&Place::Set(excerpt::shortened(path)), message));
     }
     let place = Place::Set(path.to_owned());
     let value = parse(&format!("value = {text}"))
@@ -193,8 +191,7 @@ pub(super) fn expand(
 fn expand_item(item: &mut Item, variable: &impl Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
     match &mut item.value {
         Value::Text(text) => {
-            *text = expand_text(text, variable)
-                .map_err(|message| ConfigError { place: Some(item.place.clone()), message })?;
+            *text = expand_text(text, variable).map_err(|message| ConfigError::at(&item.place, message))?;
             Ok(())
         }
         Value::List(items) => items.iter_mut().try_for_each(|item| expand_item(item, variable)),

@@ -12,6 +12,7 @@
 //! ```
 
 mod document;
+mod embedded;
 mod operator;
 mod pipeline;
 mod section;
@@ -22,21 +23,41 @@ mod store;
 mod tests;
 mod value;
 
+pub(crate) use embedded::Embedded;
+
 use crate::excerpt;
 use document::Place;
 use hapax::{Code, Host, Job, JobError};
 use std::{fmt, path::Path};
 
+/// What a pipeline file says.
+pub(crate) struct Pipeline {
+    /// The job. A cluster that is embedded has an address that leads nowhere, until its broker is there.
+    pub(crate) job: Job,
+    /// Clusters that live inside the process.
+    pub(crate) embedded: Vec<Embedded>,
+}
+
 /// What is wrong with a pipeline file, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigError {
     place: Option<Place>,
+    code: Code,
     message: String,
 }
 
 impl ConfigError {
     fn at(place: &Place, message: String) -> Self {
-        Self { place: Some(place.clone()), message }
+        Self::new(Some(place.clone()), message)
+    }
+
+    fn new(place: Option<Place>, message: String) -> Self {
+        Self { place, code: Code::Pipeline, message }
+    }
+
+    /// The same, as a contradiction between two settings.
+    fn contradiction(self) -> Self {
+        Self { code: Code::Contradiction, ..self }
     }
 }
 
@@ -53,13 +74,15 @@ impl fmt::Display for ConfigError {
 ///
 /// # Errors
 /// [`JobError::Configuration`]: the file cannot be read, or is not a pipeline.
-pub(crate) fn load(host: &Host, path: &Path, set: &[String]) -> Result<Job, JobError> {
-    let wrong = |what: String| JobError::Configuration {
-        code: Code::Pipeline,
+pub(crate) fn load(host: &Host, path: &Path, set: &[String]) -> Result<Pipeline, JobError> {
+    let wrong = |code: Code, what: String| JobError::Configuration {
+        code,
         message: format!("pipeline file {}: {what}", path.display()),
     };
-    let text =
-        host.files().read_to_string(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let text = host
+        .files()
+        .read_to_string(path)
+        .map_err(|error| wrong(Code::Pipeline, format!("cannot be read: {error}")))?;
     let variable = |name: &str| match name.strip_prefix(document::FILE) {
         Some(path) => {
             let text = host.files().read_to_string(Path::new(path)).ok()?;
@@ -67,17 +90,21 @@ pub(crate) fn load(host: &Host, path: &Path, set: &[String]) -> Result<Job, JobE
         }
         None => std::env::var(name).ok(),
     };
-    job(&text, set, &variable).map_err(|error| wrong(excerpt::message(&error.to_string())))
+    pipeline(&text, set, &variable).map_err(|error| wrong(error.code, excerpt::message(&error.to_string())))
 }
 
-/// A job from the text of a pipeline file.
-fn job(text: &str, set: &[String], variable: &impl Fn(&str) -> Option<String>) -> Result<Job, ConfigError> {
+/// A pipeline from the text of its file.
+fn pipeline(
+    text: &str,
+    set: &[String],
+    variable: &impl Fn(&str) -> Option<String>,
+) -> Result<Pipeline, ConfigError> {
     let mut table = document::parse(text)?;
     for argument in set {
         document::set(&mut table, argument)?;
     }
     document::expand(&mut table, variable)?;
-    pipeline::job(&table, &record_text(text, set))
+    pipeline::pipeline(&table, &record_text(text, set))
 }
 
 /// What the job record keeps: the file as it was written, and what was set on top of it.

@@ -1,8 +1,9 @@
 //! The sections that are there once, and the order in which a job is put together.
 
 use super::{
-    ConfigError,
+    ConfigError, Pipeline,
     document::{Item, Table, Value},
+    embedded::{self, Brokers},
     operator,
     section::{Kind, Section, Which},
     sink, source, store,
@@ -22,8 +23,8 @@ const STRATEGIES: [Strategy; 6] = [
     Strategy::SetAside,
 ];
 
-/// A job from the tables of a pipeline file; `text` goes into the job record.
-pub(super) fn job(table: &Table, text: &str) -> Result<Job, ConfigError> {
+/// A pipeline from the tables of its file; `text` goes into the job record.
+pub(super) fn pipeline(table: &Table, text: &str) -> Result<Pipeline, ConfigError> {
     let top = Section::new(Kind::Top, table, None, None)?;
     let name =
         top.required("job", "a stable name; every id that the job owns on the brokers begins with it")?;
@@ -42,32 +43,34 @@ pub(super) fn job(table: &Table, text: &str) -> Result<Job, ConfigError> {
     }
     checkpoint(&once(&top, Kind::Checkpoint, "checkpoint")?, &mut settings)?;
     run(&once(&top, Kind::Run, "run")?, &mut settings)?;
+    let store = settings.store.clone();
     let mut job = Job::new(name).pipeline_text(text).settings(|slot| *slot = settings);
     let clusters = clusters(&top)?;
-    for (cluster, brokers) in &clusters {
+    let mut embedded = Vec::new();
+    for (section, name, brokers) in &clusters {
+        if let Some(cluster) = embedded::of(section, name, brokers, store.as_deref())? {
+            embedded.push(cluster);
+        }
         job = job
-            .cluster(cluster, brokers)
+            .cluster(name, &brokers.address(name))
             .map_err(|error| top.error_at("cluster", without_code(&error.to_string())))?;
     }
-    let known: Vec<&str> = clusters.iter().map(|(name, _)| *name).collect();
-    parts(&top, job, &known)
-}
-
-/// Sources, operators and sinks.
-fn parts(top: &Section<'_>, mut job: Job, clusters: &[&str]) -> Result<Job, ConfigError> {
-    for section in several(top, Kind::Source, "source")? {
-        job = source::add(job, &section, clusters)?;
+    let known: Vec<&str> = clusters.iter().map(|(_, name, _)| *name).collect();
+    let sources = several(&top, Kind::Source, "source")?;
+    let operators = several(&top, Kind::Operator, "operator")?;
+    let sinks = several(&top, Kind::Sink, "sink")?;
+    for section in &sources {
+        job = source::add(job, section, &known)?;
     }
-    let operators = several(top, Kind::Operator, "operator")?;
-    let sinks = several(top, Kind::Sink, "sink")?;
     agree_on_topics(&operators, &sinks)?;
     for (number, section) in operators.iter().enumerate() {
         job = operator::add(job, section, number + 1)?;
     }
     for section in &sinks {
-        job = sink::add(job, section, clusters)?;
+        job = sink::add(job, section, &known)?;
     }
-    Ok(job)
+    embedded::name_topics(&mut embedded, &sources, &sinks, &known)?;
+    Ok(Pipeline { job, embedded })
 }
 
 /// A record's topic is chosen either by a sink or by an operator; a choice that nobody reads is a mistake.
@@ -176,7 +179,7 @@ fn run(section: &Section<'_>, settings: &mut Settings) -> Result<(), ConfigError
 }
 
 /// Clusters by name, with their brokers.
-fn clusters<'a>(top: &Section<'a>) -> Result<Vec<(&'a str, String)>, ConfigError> {
+fn clusters<'a>(top: &Section<'a>) -> Result<Vec<(Section<'a>, &'a str, Brokers)>, ConfigError> {
     let Some(item) = top.item("cluster") else { return Ok(Vec::new()) };
     let Value::Table(named) = &item.value else {
         return Err(top
@@ -190,15 +193,8 @@ fn clusters<'a>(top: &Section<'a>) -> Result<Vec<(&'a str, String)>, ConfigError
             return Err(ConfigError::at(&item.place, message));
         };
         let section = Section::new(Kind::Cluster, table, Some(Which::Name(name)), Some(&item.place))?;
-        let why = "host:port of some of its brokers; there is no default";
-        let brokers =
-            section.texts("brokers")?.ok_or_else(|| section.error(format!("brokers is missing: {why}")))?;
-        if brokers == ["embedded"] {
-            return Err(
-                section.error_at("brokers", "an embedded broker is not in this release; name host:port")
-            );
-        }
-        clusters.push((name.as_str(), brokers.join(",")));
+        let brokers = Brokers::read(&section)?;
+        clusters.push((section, name.as_str(), brokers));
     }
     Ok(clusters)
 }

@@ -199,13 +199,13 @@ impl<'a> Section<'a> {
 
     /// An error about this section.
     pub(super) fn error(&self, message: impl fmt::Display) -> ConfigError {
-        ConfigError { place: self.place.cloned(), message: format!("{self}: {message}") }
+        ConfigError::new(self.place.cloned(), format!("{self}: {message}"))
     }
 
     /// An error about a key of it.
     pub(super) fn error_at(&self, key: &str, message: impl fmt::Display) -> ConfigError {
         let place = self.table.get(key).map(|item| &item.place).or(self.place);
-        ConfigError { place: place.cloned(), message: format!("{self}: {message}") }
+        ConfigError::new(place.cloned(), format!("{self}: {message}"))
     }
 
     pub(super) fn has(&self, key: &str) -> bool {

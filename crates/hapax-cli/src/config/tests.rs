@@ -1,7 +1,7 @@
 //! Each rule of the pipeline file, by the message that its breach gives.
 
-use super::job;
-use hapax::Job;
+use super::{ConfigError, Embedded, Pipeline, pipeline};
+use hapax::{Code, Job};
 
 const PIPELINE: &str = r#"
 job = "orders"
@@ -25,11 +25,13 @@ topic = "orders-large"
 "#;
 
 fn parse(text: &str) -> Result<Job, String> {
-    job(text, &[], &|_| None).map_err(|error| error.to_string())
+    pipeline(text, &[], &|_| None).map(|pipeline| pipeline.job).map_err(|error| error.to_string())
 }
 
 fn with(argument: &str) -> Result<Job, String> {
-    job(PIPELINE, &[argument.to_owned()], &|_| None).map_err(|error| error.to_string())
+    pipeline(PIPELINE, &[argument.to_owned()], &|_| None)
+        .map(|pipeline| pipeline.job)
+        .map_err(|error| error.to_string())
 }
 
 /// The error of the pipeline with one line more in a section, without the line's number.
@@ -61,7 +63,7 @@ fn the_examples_are_legal() {
         include_str!("../../../../examples/route.toml"),
     ] {
         let brokers = |name: &str| (name == "HAPAX_BROKERS").then(|| "localhost:9092".to_owned());
-        job(text, &[], &brokers).unwrap().plan().unwrap();
+        pipeline(text, &[], &brokers).unwrap().job.plan().unwrap();
     }
 }
 
@@ -249,17 +251,14 @@ fn a_job_has_a_name_without_dots() {
 fn clusters_are_named_and_have_brokers() {
     let cluster = "[cluster.main]\nbrokers = \"kafka-1:9092,kafka-2:9092\"";
     assert!(replaced(cluster, "[cluster.main]").ends_with(
-        "[cluster.main]: brokers is missing: host:port of some of its brokers; there is no default"
+        "[cluster.main]: brokers is missing, and is never chosen for you: write host:port of some of its brokers, or \
+         \"embedded\" for a broker inside this process"
     ));
     assert!(
         replaced(cluster, "[cluster]\nbrokers = \"k:1\"")
             .contains("write [cluster.NAME], with a name for each cluster")
     );
     assert!(replaced(cluster, "[cluster.main]\nbrokers = \"k\"").contains("write host:port"));
-    assert!(
-        replaced(cluster, "[cluster.main]\nbrokers = \"embedded\"")
-            .contains("an embedded broker is not in this release")
-    );
     assert!(replaced(cluster, "[cluster.Main]\nbrokers = \"k:1\"").contains("\"Main\" is not a name"));
     let other = replaced("[[sink]]\ncluster = \"main\"", "[[sink]]\ncluster = \"mian\"");
     assert!(other.ends_with("[[sink]] 1: there is no [cluster.mian]; there are main"), "{other}");
@@ -538,4 +537,44 @@ fn rules_between_sections_are_the_library_s() {
 fn the_job_record_keeps_the_text_without_the_environment() {
     let text = super::record_text("job = \"${NAME}\"", &["a=1".into(), "b=2".into()]);
     assert_eq!(text, "job = \"${NAME}\"\n# --set a=1\n# --set b=2\n");
+}
+
+fn embedded(brokers: &str, store: &str) -> Result<Pipeline, ConfigError> {
+    let text = format!(
+        "job = \"a\"\n{store}\n[cluster.main]\nbrokers = {brokers}\n[cluster.other]\nbrokers = \"k:1\"\n\
+         [[source]]\ncluster = \"main\"\ntopics = [\"x\", \"y\"]\n[[source]]\ncluster = \"other\"\ntopics = [\"z\"]\n\
+         [[sink]]\ncluster = \"main\"\ntopic = \"out\"\n"
+    );
+    pipeline(&text, &[], &|_| None)
+}
+
+#[test]
+fn an_embedded_cluster_keeps_its_data_beside_the_store_and_has_the_topics_that_are_named() {
+    let store = "[checkpoint]\nstore = \"file:///var/lib/a/\"";
+    let found = embedded("\"embedded\"", store).unwrap().embedded;
+    assert_eq!(
+        found,
+        [Embedded {
+            cluster: "main".into(),
+            data: Some("/var/lib/a.broker/main".into()),
+            topics: vec!["x".into(), "y".into(), "out".into()],
+        }]
+    );
+    for store in ["", "[checkpoint]\nstore = \"memory://\""] {
+        assert_eq!(embedded("[\"embedded\"]", store).unwrap().embedded[0].data, None, "{store}");
+        assert_eq!(embedded("\"embedded-memory\"", store).unwrap().embedded[0].data, None, "{store}");
+    }
+    embedded("\"embedded\"", store).unwrap().job.plan().unwrap();
+}
+
+#[test]
+fn a_store_that_outlives_its_broker_is_a_contradiction() {
+    let error = embedded("\"embedded-memory\"", "[checkpoint]\nstore = \"file:///var/lib/a\"").err().unwrap();
+    assert_eq!(error.code, Code::Contradiction);
+    assert!(
+        error.to_string().starts_with("line 5: [cluster.main]: brokers = \"embedded-memory\""),
+        "{error}"
+    );
+    let error = embedded("[\"embedded\", \"k:1\"]", "").err().unwrap();
+    assert!(error.to_string().contains("stands alone"), "{error}");
 }

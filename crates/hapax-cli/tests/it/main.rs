@@ -6,7 +6,10 @@
     reason = "these tests own processes, files and clocks by nature"
 )]
 
+mod broker;
 mod command_line;
+mod demo;
+mod embedded;
 mod harness;
 mod matrix;
 mod pipeline;

@@ -1,14 +1,11 @@
 //! The coordinator: every state against every request that a client or a recovery sends.
 
 use super::{
-    Protocol, Scenario,
+    Protocol, Scenario, all,
     world::{Batch, Identity, World},
 };
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    macro_rules! all {
-        ($($name:ident),* $(,)?) => { vec![$(Scenario { name: stringify!($name), play: $name }),*] };
-    }
     all![
         end_in_every_state,
         end_of_strangers,
@@ -197,7 +194,7 @@ fn time_out(world: &mut World, protocol: Protocol) {
 fn aborted(world: &mut World, id: &str, own: Identity) {
     let begin = std::time::Instant::now();
     loop {
-        let seen = world.beside().describe(id);
+        let seen = world.quietly(|world| world.describe(id));
         if seen != Some(own) {
             break;
         }

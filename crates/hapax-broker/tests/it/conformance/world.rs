@@ -4,7 +4,7 @@
 //! so each is written as the n-th that the scenario has seen. What passes by itself (a coordinator that loads, a
 //! leadership that is new, markers under way) is asked again and leaves no line.
 
-use super::peer::Peer;
+use super::peer::{Peer, Tally};
 use bytes::{Bytes, BytesMut};
 use hapax_broker::wire::Response;
 use kafka_protocol::{
@@ -67,6 +67,8 @@ pub(crate) struct World {
     /// and a fetch reads one segment.
     zero: i64,
     producers: Vec<i64>,
+    /// Ids of 16 bytes, of topics and members, as they were seen.
+    ids: Vec<String>,
     lines: Vec<String>,
 }
 
@@ -82,17 +84,40 @@ impl World {
             prefix: prefix.to_owned(),
             zero: since.as_millis() as i64 - 60_000,
             producers: Vec::new(),
+            ids: Vec::new(),
             lines: Vec::new(),
         }
     }
 
-    /// The same scenario, with a transcript that nobody compares: to wait for something.
-    pub(crate) fn beside(&mut self) -> Self {
-        Self::new(&self.peer.bootstrap(), &self.prefix)
+    /// Acts without a line: to wait for something, or to repeat it.
+    pub(crate) fn quietly<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let written = self.lines.len();
+        let result = act(self);
+        self.lines.truncate(written);
+        result
     }
 
-    pub(crate) fn transcript(self) -> Vec<String> {
-        self.lines
+    /// The lines, and what the answers said how often.
+    pub(crate) fn close(self) -> (Vec<String>, Tally) {
+        (self.lines, self.peer.tally())
+    }
+
+    /// Zero of the timestamps of records.
+    pub(crate) fn zero(&self) -> i64 {
+        self.zero
+    }
+
+    /// An id of 16 bytes as the n-th one seen.
+    pub(crate) fn mark(&mut self, id: &str) -> String {
+        if id == "00000000-0000-0000-0000-000000000000" {
+            return "no id".to_owned();
+        }
+        let known = self.ids.iter().position(|seen| seen == id);
+        let index = known.unwrap_or_else(|| {
+            self.ids.push(id.to_owned());
+            self.ids.len() - 1
+        });
+        format!("U{index}")
     }
 
     /// A name as the cluster knows it.
@@ -282,6 +307,20 @@ impl World {
         let what = if commit { "commit" } else { "abort" };
         self.note(format!("{what} {id} v{version} {own} -> {code} {next}"));
         code
+    }
+
+    /// EndTxn whose answer is lost with its connection.
+    pub(crate) fn lose_end(&mut self, id: &str, version: i16, own: Identity, commit: bool) {
+        let name = self.name(id);
+        let request = EndTxnRequest::default()
+            .with_transactional_id(text(&name).into())
+            .with_producer_id(ProducerId(own.id))
+            .with_producer_epoch(own.epoch)
+            .with_committed(commit);
+        let coordinator = self.coordinator(1, &name);
+        self.peer.lose_answer(&coordinator, version, request);
+        let own = self.identity(own);
+        self.note(format!("end {id} v{version} {own} commit {commit} -> lost"));
     }
 
     /// The coordinator's state of an id, once no markers are under way.
@@ -494,7 +533,7 @@ fn shown(value: Option<&Bytes>) -> String {
     value.map_or_else(|| "null".to_owned(), |value| String::from_utf8_lossy(value).into_owned())
 }
 
-fn records(mut bytes: Bytes) -> Vec<Record> {
+pub(crate) fn records(mut bytes: Bytes) -> Vec<Record> {
     let mut records = Vec::new();
     while !bytes.is_empty() {
         match RecordBatchDecoder::decode(&mut bytes) {
@@ -529,7 +568,7 @@ impl<'a> Batch<'a> {
         Self { topic, partition: 0, id: None, own: None, sequence: -1, values, transactional: false }
     }
 
-    fn encoded(&self, zero: i64) -> Bytes {
+    pub(crate) fn encoded(&self, zero: i64) -> Bytes {
         let own = self.own.unwrap_or(Identity { id: -1, epoch: -1 });
         let record = |(index, value): (usize, &&str)| Record {
             transactional: self.transactional,
