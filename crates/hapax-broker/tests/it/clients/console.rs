@@ -76,7 +76,7 @@ fn transactions_are_listed_described_copied_and_aborted_by_kafkas_tools() {
         "--max-messages", "200", "--consumer-group", "copiers", "--transaction-size", "20",
         "--transactional-id", "copier", "--enable-random-aborts",
     ]);
-    assert!(copied.contains("shutdown"), "{copied}");
+    assert!(copied.contains("ShutdownComplete"), "{copied}");
     let expected: Vec<String> = (0..200).map(|number| number.to_string()).collect();
     assert_eq!(
         tools.console_consume(&at, "out", Isolation::ReadCommitted, 200, Duration::from_secs(1)).unwrap(),
