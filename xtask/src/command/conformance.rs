@@ -64,8 +64,12 @@ fn print(report: &Path) -> Result<(), Failure> {
             run["schedules_equal"],
         );
     }
-    let names: BTreeSet<&String> =
-        runs.iter().flat_map(|run| [&run["real"], &run["ours"]]).filter_map(Value::as_object).flat_map(|tally| tally.keys()).collect();
+    let names: BTreeSet<&String> = runs
+        .iter()
+        .flat_map(|run| [&run["real"], &run["ours"]])
+        .filter_map(Value::as_object)
+        .flat_map(|tally| tally.keys())
+        .collect();
     print!("\n{:<46}", "answered, how often");
     for run in &runs {
         print!("{:>10}{:>10}", run["release"].as_str().unwrap_or_default(), "ours");

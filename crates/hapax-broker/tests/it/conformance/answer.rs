@@ -24,8 +24,6 @@ const CLOCK: i64 = 1_000_000_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum At<'a> {
     Any,
-    /// The leader of partition 0.
-    Leader(&'a str),
     Group(&'a str),
     Transaction(&'a str),
 }
@@ -71,10 +69,6 @@ impl World {
     fn address(&mut self, at: At<'_>) -> String {
         match at {
             At::Any => self.peer().bootstrap(),
-            At::Leader(topic) => {
-                let name = self.name(topic);
-                self.leader(&name, 0)
-            }
             At::Group(group) => {
                 let name = self.name(group);
                 self.coordinator(0, &name)
@@ -147,7 +141,11 @@ impl World {
             let producer = self.label(number(&batch, 43, 8));
             let of = |world: &World, at| match number(&batch, at, 8) {
                 time if attributes & 0x20 != 0 || attributes & 8 != 0 => {
-                    if time > 0 { "then".to_owned() } else { time.to_string() }
+                    if time > 0 {
+                        "then".to_owned()
+                    } else {
+                        time.to_string()
+                    }
                 }
                 time if time > CLOCK => format!("zero + {}", time - world.zero()),
                 time => time.to_string(),

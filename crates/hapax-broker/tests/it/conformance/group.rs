@@ -12,9 +12,7 @@ use kafka_protocol::messages::{
     OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest, TxnOffsetCommitRequest,
     offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic},
     offset_delete_request::{OffsetDeleteRequestPartition, OffsetDeleteRequestTopic},
-    offset_fetch_request::{
-        OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
-    },
+    offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics},
     txn_offset_commit_request::{TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic},
 };
 
@@ -46,7 +44,13 @@ pub(super) const NOBODY: Member<'static> = Member { id: "", generation: -1, inst
 /// A place and the offset for it.
 pub(super) type Offset<'a> = (&'a str, i32, i64);
 
-pub(super) fn commit(world: &mut World, version: i16, group: &str, member: Member<'_>, offsets: &[Offset<'_>]) {
+pub(super) fn commit(
+    world: &mut World,
+    version: i16,
+    group: &str,
+    member: Member<'_>,
+    offsets: &[Offset<'_>],
+) {
     let topics = offsets.iter().map(|(topic, partition, offset)| {
         let partition = OffsetCommitRequestPartition::default()
             .with_partition_index(*partition)
@@ -419,8 +423,7 @@ fn offsets_are_deleted(world: &mut World, _: Protocol) {
 }
 
 pub(super) fn describe_group(world: &mut World, version: i16, group: &str) {
-    let request =
-        DescribeGroupsRequest::default().with_groups(vec![text(&world.name(group)).into()]);
+    let request = DescribeGroupsRequest::default().with_groups(vec![text(&world.name(group)).into()]);
     world.tell(&format!("describe {group}"), At::Group(group), version, request);
 }
 

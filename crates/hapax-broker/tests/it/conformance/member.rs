@@ -3,7 +3,7 @@
 use super::{
     Protocol, Scenario, all,
     answer::At,
-    group::{Member, NOBODY, commit, commit_in, add_group, describe_group, offsets},
+    group::{Member, NOBODY, add_group, commit, commit_in, describe_group, offsets},
     peer::Peer,
     world::{World, text},
 };
@@ -30,7 +30,13 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-fn join_request(world: &World, version: i16, group: &str, member: Member<'_>, session_ms: i32) -> JoinGroupRequest {
+fn join_request(
+    world: &World,
+    version: i16,
+    group: &str,
+    member: Member<'_>,
+    session_ms: i32,
+) -> JoinGroupRequest {
     let protocols = ["range", "roundrobin"].map(|name| {
         JoinGroupRequestProtocol::default()
             .with_name(text(name))
@@ -84,7 +90,12 @@ fn join(world: &mut World, version: i16, group: &str, member: Member<'_>) -> Joi
 const MEMBER_ID_REQUIRED: i16 = 79;
 
 /// A request on a connection of its own, of which the answer comes later.
-fn ask_beside(world: &mut World, group: &str, version: i16, request: impl Into<Request>) -> thread::JoinHandle<Response> {
+fn ask_beside(
+    world: &mut World,
+    group: &str,
+    version: i16,
+    request: impl Into<Request>,
+) -> thread::JoinHandle<Response> {
     let name = world.name(group);
     let (request, coordinator) = (request.into(), world.coordinator(0, &name));
     let handle = thread::spawn(move || {
@@ -94,7 +105,13 @@ fn ask_beside(world: &mut World, group: &str, version: i16, request: impl Into<R
     handle
 }
 
-fn sync(world: &mut World, version: i16, group: &str, member: Member<'_>, assignments: &[(&str, &'static [u8])]) {
+fn sync(
+    world: &mut World,
+    version: i16,
+    group: &str,
+    member: Member<'_>,
+    assignments: &[(&str, &'static [u8])],
+) {
     let request = sync_request(world, version, group, member, assignments);
     world.tell(&format!("sync {group}"), At::Group(group), version, request);
 }
@@ -120,8 +137,7 @@ fn sync_request(
         request = request.with_group_instance_id(member.instance.map(text));
     }
     if version >= 5 {
-        request =
-            request.with_protocol_type(Some(text("consumer"))).with_protocol_name(Some(text("range")));
+        request = request.with_protocol_type(Some(text("consumer"))).with_protocol_name(Some(text("range")));
     }
     request
 }

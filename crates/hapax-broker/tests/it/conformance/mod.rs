@@ -43,10 +43,13 @@ macro_rules! all {
 }
 use all;
 
+/// What a scenario does.
+type Play = Box<dyn Fn(&mut World, Protocol) + Send + Sync>;
+
 /// A scenario: the same acts on every cluster.
 pub(crate) struct Scenario {
     pub(crate) name: String,
-    pub(crate) play: Box<dyn Fn(&mut World, Protocol) + Send + Sync>,
+    pub(crate) play: Play,
 }
 
 /// Which transactions a cluster runs, and so which request versions a client of it uses.
@@ -90,8 +93,7 @@ fn play(scenario: &Scenario, bootstrap: &str, protocol: Protocol) -> (Vec<String
 fn difference(real: &[String], ours: &[String]) -> Option<String> {
     let length = real.len().max(ours.len());
     let line = |lines: &[String], index: usize| lines.get(index).cloned().unwrap_or_else(|| "(ended)".into());
-    let differing: Vec<usize> =
-        (0..length).filter(|&index| line(real, index) != line(ours, index)).collect();
+    let differing: Vec<usize> = (0..length).filter(|&index| line(real, index) != line(ours, index)).collect();
     let first = *differing.first()?;
     let before = real[first.saturating_sub(CONTEXT)..first.min(real.len())].join("\n    ");
     let mut text = format!("    {before}");

@@ -30,7 +30,12 @@ pub(crate) type Tally = BTreeMap<String, u64>;
 
 impl Peer {
     pub(crate) fn new(bootstrap: &str) -> Self {
-        Self { bootstrap: bootstrap.to_owned(), connections: BTreeMap::new(), correlation: 0, tally: Tally::new() }
+        Self {
+            bootstrap: bootstrap.to_owned(),
+            connections: BTreeMap::new(),
+            correlation: 0,
+            tally: Tally::new(),
+        }
     }
 
     pub(crate) fn tally(self) -> Tally {
@@ -101,7 +106,10 @@ impl Peer {
         }
         for field in ["transaction_state: ", "group_state: "] {
             for state in shown.split(field).skip(1).filter_map(|rest| rest.split('"').nth(1)) {
-                *self.tally.entry(format!("state {} {state}", field.trim_end_matches("_state: "))).or_default() += 1;
+                *self
+                    .tally
+                    .entry(format!("state {} {state}", field.trim_end_matches("_state: ")))
+                    .or_default() += 1;
             }
         }
     }

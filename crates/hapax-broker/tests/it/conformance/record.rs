@@ -49,9 +49,8 @@ pub(super) fn topic_name(world: &World, short: &str) -> TopicName {
 /// The id of a topic, as Metadata tells it.
 pub(super) fn topic_id(world: &mut World, short: &str) -> Uuid {
     let wanted = MetadataRequestTopic::default().with_name(Some(topic_name(world, short)));
-    let request = MetadataRequest::default()
-        .with_topics(Some(vec![wanted]))
-        .with_allow_auto_topic_creation(false);
+    let request =
+        MetadataRequest::default().with_topics(Some(vec![wanted])).with_allow_auto_topic_creation(false);
     let bootstrap = world.peer().bootstrap();
     let Response::Metadata(found) = world.peer().ask(&bootstrap, 12, request) else { unreachable!() };
     found.topics[0].topic_id
@@ -173,8 +172,7 @@ fn produce_bad_batches(world: &mut World, _: Protocol) {
         patched(&good, |bytes| bytes[at..at + value.len()].copy_from_slice(value))
     };
     let own = super::world::Identity { id: 77_000_000, epoch: 0 };
-    let idempotent =
-        Batch { own: Some(own), sequence: 0, ..Batch::plain("t", &["i"]) }.encoded(world.zero());
+    let idempotent = Batch { own: Some(own), sequence: 0, ..Batch::plain("t", &["i"]) }.encoded(world.zero());
     let cases: Vec<(&str, Option<Bytes>)> = vec![
         ("a wrong checksum", Some(corrupt(65))),
         ("a flipped magic", Some(set(16, &[3]))),
@@ -244,11 +242,7 @@ fn produce_too_much(world: &mut World, _: Protocol) {
     for value in ["short", &long] {
         let batch = plain(world, &[value]);
         Sent::to("small").send(world, &format!("{} bytes", value.len()), Some(batch.clone()));
-        Sent { version: 11, ..Sent::to("small") }.send(
-            world,
-            "packed",
-            Some(compressed(&batch, 1)),
-        );
+        Sent { version: 11, ..Sent::to("small") }.send(world, "packed", Some(compressed(&batch, 1)));
     }
     let huge = "y".repeat(1_048_500);
     for cut in [0, 200] {
@@ -265,14 +259,14 @@ fn produce_to_several_partitions(world: &mut World, _: Protocol) {
         PartitionProduceData::default().with_index(index).with_records(Some(records.clone()))
     };
     let long = plain(world, &["z".repeat(200).as_str()]);
-    let topic = |name, partitions| {
-        TopicProduceData::default().with_name(name).with_partition_data(partitions)
-    };
+    let topic =
+        |name, partitions| TopicProduceData::default().with_name(name).with_partition_data(partitions);
     let request = ProduceRequest::default().with_acks(-1).with_timeout_ms(20_000).with_topic_data(vec![
         topic(topic_name(world, "t"), vec![data(0, &batch), data(1, &batch)]),
         topic(topic_name(world, "u"), vec![data(0, &long)]),
     ]);
-    let Some(Response::Produce(mut answer)) = world.quietly(|world| world.tell("several", At::Any, 9, request))
+    let Some(Response::Produce(mut answer)) =
+        world.quietly(|world| world.tell("several", At::Any, 9, request))
     else {
         panic!("no answer")
     };
@@ -326,10 +320,11 @@ fn produce_every_codec(world: &mut World, protocol: Protocol) {
 fn produce_with_other_times(world: &mut World, _: Protocol) {
     world.create_topic("create", 1, &[]);
     world.create_topic("append", 1, &[("message.timestamp.type", "LogAppendTime")]);
-    world.create_topic("bounded", 1, &[
-        ("message.timestamp.before.max.ms", "3600000"),
-        ("message.timestamp.after.max.ms", "3600000"),
-    ]);
+    world.create_topic(
+        "bounded",
+        1,
+        &[("message.timestamp.before.max.ms", "3600000"), ("message.timestamp.after.max.ms", "3600000")],
+    );
     let hour = 3_600_000;
     for (what, by) in [("now", 0), ("early", -5 * hour), ("late", 5 * hour)] {
         let batch = Batch::plain("t", &["a", "b"]).encoded(world.zero() + by);
@@ -426,7 +421,13 @@ impl Wanted {
         if self.version < 7 {
             request = request.with_session_epoch(-1);
         }
-        world.tell_settled(&[5, 6], &format!("fetch {what} {topic} from {}", self.from), At::Any, self.version, request);
+        world.tell_settled(
+            &[5, 6],
+            &format!("fetch {what} {topic} from {}", self.from),
+            At::Any,
+            self.version,
+            request,
+        );
     }
 }
 
@@ -546,7 +547,13 @@ pub(super) fn delete(world: &mut World, version: i16, topic: &str, partition: i3
     let wanted =
         DeleteRecordsTopic::default().with_name(topic_name(world, topic)).with_partitions(vec![wanted]);
     let request = DeleteRecordsRequest::default().with_timeout_ms(20_000).with_topics(vec![wanted]);
-    world.tell_settled(&[], &format!("delete {topic}-{partition} before {offset}"), At::Any, version, request);
+    world.tell_settled(
+        &[],
+        &format!("delete {topic}-{partition} before {offset}"),
+        At::Any,
+        version,
+        request,
+    );
 }
 
 fn delete_records(world: &mut World, _: Protocol) {
@@ -567,7 +574,9 @@ fn delete_records(world: &mut World, _: Protocol) {
     for time in [-2, -1, 0, 1] {
         world.list_offset("t", 0, time, false);
     }
-    for (topic, partition, offset) in [("t", 0, 99), ("t", 0, -2), ("t", 4, 0), ("nowhere", 0, 0), ("t", 0, -1)] {
+    for (topic, partition, offset) in
+        [("t", 0, 99), ("t", 0, -2), ("t", 4, 0), ("nowhere", 0, 0), ("t", 0, -1)]
+    {
         delete(world, 2, topic, partition, offset);
     }
     read(world, "t", 8, 11);
@@ -661,8 +670,8 @@ fn describe_producers(world: &mut World, protocol: Protocol) {
         let wanted =
             TopicRequest::default().with_name(topic_name(world, topic)).with_partition_indexes(partitions);
         let request = DescribeProducersRequest::default().with_topics(vec![wanted]);
-        let Some(Response::DescribeProducers(mut found)) = world
-            .quietly(|world| world.tell_settled(&[], "describe", At::Any, 0, request))
+        let Some(Response::DescribeProducers(mut found)) =
+            world.quietly(|world| world.tell_settled(&[], "describe", At::Any, 0, request))
         else {
             panic!("no answer")
         };

@@ -54,13 +54,8 @@ struct Schedule {
 impl Schedule {
     fn new(seed: u64, protocol: Protocol) -> Self {
         // Two processes share the first id.
-        let producer = |id| Producer {
-            id,
-            own: None,
-            past: Vec::new(),
-            sequences: BTreeMap::new(),
-            added: Vec::new(),
-        };
+        let producer =
+            |id| Producer { id, own: None, past: Vec::new(), sequences: BTreeMap::new(), added: Vec::new() };
         let producers = vec![producer(IDS[0]), producer(IDS[0]), producer(IDS[1]), producer(IDS[2])];
         Self { random: Rng::with_seed(seed), protocol, producers, values: 0 }
     }
@@ -140,10 +135,10 @@ impl Schedule {
         let partition = draw.i32(0..PARTITIONS);
         let producer = &mut self.producers[who];
         let id = producer.id;
-        if self.protocol == Protocol::V1 && !producer.added.contains(&partition) && draw.u32(0..100) < 92 {
-            if world.add(id, 3, own, TOPIC, &[partition]) == 0 {
-                producer.added.push(partition);
-            }
+        let adds =
+            self.protocol == Protocol::V1 && !producer.added.contains(&partition) && draw.u32(0..100) < 92;
+        if adds && world.add(id, 3, own, TOPIC, &[partition]) == 0 {
+            producer.added.push(partition);
         }
         let expected = producer.sequences.get(&partition).copied().unwrap_or(0);
         let sequence = match draw.u32(0..100) {

@@ -109,8 +109,7 @@ fn create_what_is_refused(world: &mut World, _: Protocol) {
         ("max.message.bytes", Some("-1")),
         ("min.insync.replicas", Some("0")),
     ] {
-        let config =
-            CreatableTopicConfig::default().with_name(text(setting)).with_value(value.map(text));
+        let config = CreatableTopicConfig::default().with_name(text(setting)).with_value(value.map(text));
         let topic = creatable(world, "settings", 1, 1).with_configs(vec![config]);
         create(world, 5, &format!("{setting}={value:?}"), vec![topic], false);
     }
@@ -127,21 +126,23 @@ fn grow(world: &mut World, _: Protocol) {
     for version in 0..=3 {
         let topic = format!("t{version}");
         world.create_topic(&topic, 2, &[]);
-        let ask = |world: &mut World, what: &str, topic: &str, count: i32, hosts: Option<Vec<i32>>, look: bool| {
-            let assignments = hosts.map(|hosts| {
-                let one = |host: i32| CreatePartitionsAssignment::default().with_broker_ids(vec![host.into()]);
-                hosts.into_iter().map(one).collect()
-            });
-            let wanted = CreatePartitionsTopic::default()
-                .with_name(topic_name(world, topic))
-                .with_count(count)
-                .with_assignments(assignments);
-            let request = CreatePartitionsRequest::default()
-                .with_timeout_ms(20_000)
-                .with_validate_only(look)
-                .with_topics(vec![wanted]);
-            world.tell_settled(&[], &format!("grow {topic} {what}"), At::Any, version, request);
-        };
+        let ask =
+            |world: &mut World, what: &str, topic: &str, count: i32, hosts: Option<Vec<i32>>, look: bool| {
+                let assignments = hosts.map(|hosts| {
+                    let one =
+                        |host: i32| CreatePartitionsAssignment::default().with_broker_ids(vec![host.into()]);
+                    hosts.into_iter().map(one).collect()
+                });
+                let wanted = CreatePartitionsTopic::default()
+                    .with_name(topic_name(world, topic))
+                    .with_count(count)
+                    .with_assignments(assignments);
+                let request = CreatePartitionsRequest::default()
+                    .with_timeout_ms(20_000)
+                    .with_validate_only(look)
+                    .with_topics(vec![wanted]);
+                world.tell_settled(&[], &format!("grow {topic} {what}"), At::Any, version, request);
+            };
         for count in [0, -1, 1, 2] {
             ask(world, "too few", &topic, count, None, false);
         }
@@ -280,16 +281,25 @@ fn deleted_within_a_transaction(world: &mut World, protocol: Protocol) {
 }
 
 fn configurations(world: &mut World, _: Protocol) {
-    world.create_topic("t", 1, &[
-        ("cleanup.policy", "compact"),
-        ("retention.ms", "5000"),
-        ("max.message.bytes", "4000"),
-        ("min.insync.replicas", "1"),
-        ("message.timestamp.type", "LogAppendTime"),
-    ]);
+    world.create_topic(
+        "t",
+        1,
+        &[
+            ("cleanup.policy", "compact"),
+            ("retention.ms", "5000"),
+            ("max.message.bytes", "4000"),
+            ("min.insync.replicas", "1"),
+            ("message.timestamp.type", "LogAppendTime"),
+        ],
+    );
     world.create_topic("plain", 1, &[]);
-    let of_topics =
-        ["cleanup.policy", "max.message.bytes", "message.timestamp.type", "min.insync.replicas", "retention.ms"];
+    let of_topics = [
+        "cleanup.policy",
+        "max.message.bytes",
+        "message.timestamp.type",
+        "min.insync.replicas",
+        "retention.ms",
+    ];
     let of_brokers = ["transaction.max.timeout.ms", "min.insync.replicas", "message.max.bytes"];
     for version in 1..=4 {
         for (kind, name, keys) in [
@@ -333,9 +343,7 @@ fn configurations(world: &mut World, _: Protocol) {
 }
 
 fn metadata(world: &mut World, version: i16, what: &str, topics: Option<Vec<MetadataRequestTopic>>) {
-    let request = MetadataRequest::default()
-        .with_topics(topics)
-        .with_allow_auto_topic_creation(version < 4);
+    let request = MetadataRequest::default().with_topics(topics).with_allow_auto_topic_creation(version < 4);
     world.tell_settled(&[5], &format!("metadata {what}"), At::Any, version, request);
 }
 

@@ -89,6 +89,10 @@ impl World {
         }
     }
 
+    pub(crate) fn peer(&mut self) -> &mut Peer {
+        &mut self.peer
+    }
+
     /// Acts without a line: to wait for something, or to repeat it.
     pub(crate) fn quietly<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let written = self.lines.len();
