@@ -9,19 +9,13 @@ use super::{
     world::{Batch, Identity, World},
 };
 use fastrand::Rng;
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, thread, time::Duration};
 
 const TOPIC: &str = "t";
 const PARTITIONS: i32 = 2;
 const IDS: [&str; 3] = ["one", "two", "three"];
 const GROUPS: [&str; 2] = ["g", "h"];
 const ACTS: usize = 24;
-/// A transaction that shall end by itself has this long, in milliseconds.
-const SHORT: i32 = 300;
-
 const MOMENT: Duration = Duration::from_millis(30);
 
 /// The schedules of these seeds.
@@ -224,25 +218,22 @@ impl Schedule {
     /// they have applied one.
     fn settle(&self, world: &mut World, id: &str) -> Option<Identity> {
         let now = world.describe(id);
-        std::thread::sleep(MOMENT);
+        thread::sleep(MOMENT);
         now
     }
 
     /// A transaction that ends by its time-out, what its producer tries afterwards, and a new beginning.
     fn let_time_out(&mut self, world: &mut World, who: usize, draw: &mut Rng) {
         let id = self.producers[who].id;
-        let Some(own) = world.init_with(id, 4, None, SHORT) else { return };
+        let Some(own) = world.init_short(id) else { return };
         let partition = draw.i32(0..PARTITIONS);
         if self.protocol == Protocol::V1 {
             world.add(id, 3, own, TOPIC, &[partition]);
         }
         let batch = |sequence| Batch { partition, sequence, ..Batch::first(TOPIC, id, own, &["slow"]) };
         world.produce(self.protocol.produce(), &batch(0));
-        let begin = Instant::now();
-        while world.quietly(|world| world.describe(id)) == Some(own) {
-            assert!(begin.elapsed() < Duration::from_secs(60), "{id} does not time out");
-            std::thread::sleep(Duration::from_millis(30));
-        }
+        world.in_time();
+        world.ended(id, own);
         self.settle(world, id);
         for _ in 0..draw.u32(1..4) {
             match draw.u32(0..3) {

@@ -4,6 +4,7 @@ use super::{
     Protocol, Scenario, all,
     world::{Batch, Identity, World},
 };
+use std::thread;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     all![
@@ -177,9 +178,11 @@ fn time_out(world: &mut World, protocol: Protocol) {
     world.create_topic("t", 1, &[]);
     for (name, later) in [("commit", 0), ("again", 1), ("further", 2)] {
         let id = format!("slow-{name}");
-        let own = world.init_with(&id, 4, None, 300).unwrap();
+        let own = world.init_short(&id).unwrap();
         write(world, protocol, &id, own, &["x"]);
-        aborted(world, &id, own);
+        world.in_time();
+        world.ended(&id, own);
+        world.describe(&id);
         world.end(&id, protocol.end(), own.later(later), true);
         world.end(&id, protocol.end(), own.later(later), false);
         world.produce(protocol.produce(), &Batch { sequence: 1, ..Batch::first("t", &id, own, &["y"]) });
@@ -190,31 +193,18 @@ fn time_out(world: &mut World, protocol: Protocol) {
     world.fetch("t", 0, 0, true);
 }
 
-/// Waits until the coordinator has ended a transaction by itself.
-fn aborted(world: &mut World, id: &str, own: Identity) {
-    let begin = std::time::Instant::now();
-    loop {
-        let seen = world.quietly(|world| world.describe(id));
-        if seen != Some(own) {
-            break;
-        }
-        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{id} does not time out");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    world.describe(id);
-}
-
 fn time_out_of_a_decided_one(world: &mut World, protocol: Protocol) {
     world.create_topic("t", 1, &[]);
-    let own = world.init_with("decided", 4, None, 300).unwrap();
+    let own = world.init_short("decided").unwrap();
     write(world, protocol, "decided", own, &["x"]);
     world.end("decided", protocol.end(), own, true);
-    std::thread::sleep(std::time::Duration::from_millis(900));
+    world.in_time();
+    thread::sleep(world.short() * 3);
     world.describe("decided");
     world.end("decided", protocol.end(), own, true);
     // Nothing was begun: nothing times out.
-    let idle = world.init_with("idle", 4, None, 300).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(900));
+    let idle = world.init_short("idle").unwrap();
+    thread::sleep(world.short() * 3);
     world.describe("idle");
     world.end("idle", protocol.end(), idle, true);
     world.fetch("t", 0, 0, true);

@@ -3,6 +3,9 @@
 //! A line of the transcript is an act and its whole answer. Producer ids and topic ids differ from cluster to cluster,
 //! so each is written as the n-th that the scenario has seen. What passes by itself (a coordinator that loads, a
 //! leadership that is new, markers under way) is asked again and leaves no line.
+//!
+//! What shall end by itself ends after a time that a busy machine may need for the acts before the end. Such a play is
+//! given up ([`TooSlow`]), to be played again with more time: it would compare two machines and not two brokers.
 
 use super::peer::{Peer, Tally};
 use bytes::{Bytes, BytesMut};
@@ -28,7 +31,7 @@ use kafka_protocol::{
 };
 use std::{
     fmt::Write as _,
-    thread,
+    panic, thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -38,6 +41,12 @@ const PAUSE: Duration = Duration::from_millis(15);
 /// Answers that say nothing but "not yet".
 const PASSING: [i16; 5] = [14, 15, 16, 5, 6];
 const CONCURRENT_TRANSACTIONS: i16 = 51;
+
+/// The time-out of a transaction that shall not end by itself, in milliseconds: no scenario is as long.
+const LASTING: i32 = 600_000;
+
+/// A play was given up: its acts took so long that a time-out may have come before them.
+pub(crate) struct TooSlow;
 
 /// A producer's identity, as a cluster gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +79,10 @@ pub(crate) struct World {
     /// Ids of 16 bytes, of topics and members, as they were seen.
     ids: Vec<String>,
     lines: Vec<String>,
+    /// How long a transaction lives that shall end by itself.
+    short: Duration,
+    /// Since when something lives that ends by itself, and how long it does.
+    hurry: Option<(Instant, Duration)>,
 }
 
 pub(crate) fn text(text: &str) -> StrBytes {
@@ -77,7 +90,7 @@ pub(crate) fn text(text: &str) -> StrBytes {
 }
 
 impl World {
-    pub(crate) fn new(bootstrap: &str, prefix: &str) -> Self {
+    pub(crate) fn new(bootstrap: &str, prefix: &str, short: Duration) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         Self {
             peer: Peer::new(bootstrap),
@@ -86,6 +99,8 @@ impl World {
             producers: Vec::new(),
             ids: Vec::new(),
             lines: Vec::new(),
+            short,
+            hurry: None,
         }
     }
 
@@ -109,6 +124,25 @@ impl World {
     /// Zero of the timestamps of records.
     pub(crate) fn zero(&self) -> i64 {
         self.zero
+    }
+
+    /// How long a transaction lives that shall end by itself.
+    pub(crate) fn short(&self) -> Duration {
+        self.short
+    }
+
+    /// From now on something lives that ends by itself after a time.
+    pub(crate) fn hurry(&mut self, time: Duration) {
+        self.hurry = Some((Instant::now(), time));
+    }
+
+    /// The last act that has to come before that end was answered. The play is given up where it may have come later:
+    /// half of the time is for what a broker needs to read its clock.
+    pub(crate) fn in_time(&mut self) {
+        let (since, time) = self.hurry.take().expect("something ends by itself");
+        if since.elapsed() > time / 2 {
+            panic::resume_unwind(Box::new(TooSlow));
+        }
     }
 
     /// An id of 16 bytes as the n-th one seen.
@@ -225,7 +259,25 @@ impl World {
 
     /// InitProducerId, again while the coordinator ends what was open.
     pub(crate) fn init(&mut self, id: &str, version: i16, own: Option<Identity>) -> Option<Identity> {
-        self.init_with(id, version, own, 60_000)
+        self.init_with(id, version, own, LASTING)
+    }
+
+    /// The next transaction of the id ends by itself. It begins with its first partition: everything that has to come
+    /// before its end is followed by [`World::in_time`].
+    pub(crate) fn init_short(&mut self, id: &str) -> Option<Identity> {
+        let short = self.short;
+        let given = self.init_with(id, 4, None, short.as_millis() as i32);
+        self.hurry(short);
+        given
+    }
+
+    /// Waits until the coordinator has ended a transaction by itself.
+    pub(crate) fn ended(&mut self, id: &str, own: Identity) {
+        let begin = Instant::now();
+        while self.quietly(|world| world.describe(id)) == Some(own) {
+            assert!(begin.elapsed() < LIMIT, "{id} does not time out");
+            thread::sleep(PAUSE);
+        }
     }
 
     pub(crate) fn init_with(
