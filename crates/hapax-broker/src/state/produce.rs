@@ -82,6 +82,12 @@ impl Machine {
     /// Answers Produce.
     pub(crate) fn produce(&mut self, call: &Call, request: ProduceRequest) -> Answer {
         let mut production = self.production(call, request);
+        let transactional = production.parts.iter().any(|part| validate::begins_transactional(&part.records));
+        if transactional && production.transactional_id.is_none() {
+            // Nobody may write as part of a transaction that has no name.
+            refuse_all(&mut production.parts, Code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
+            return self.answered(&production, Vec::new());
+        }
         if producers(&production.parts).len() > 1 {
             // "Transactional records contained more than one producer ID".
             refuse_all(&mut production.parts, Code::INVALID_PRODUCER_ID_MAPPING);
@@ -134,7 +140,7 @@ impl Machine {
                     place,
                     records,
                     verified: false,
-                    outcome: outcome.map_err(Refusal::from),
+                    outcome: outcome.map_err(silent),
                 });
             }
         }
@@ -518,11 +524,30 @@ mod tests {
     }
 
     #[test]
-    fn a_transactional_batch_without_a_transactional_id_belongs_to_no_transaction() {
+    fn a_transaction_without_a_transactional_id_is_nobodys_to_write_in() {
         let mut probe = Probe::new();
         probe.topic("t", 1, &[]);
         let batch = Produced { transactional: true, ..Produced::idempotent(7, 0, 0, 1) };
-        assert_eq!(code(&probe.produce(9, "t", batch.bytes())), Code::INVALID_TXN_STATE);
+        for topic in ["t", "nowhere"] {
+            let refused = probe.produce(9, topic, batch.bytes());
+            assert_eq!(
+                code(&refused),
+                Code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "before anything is looked at"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_before_the_log_is_reached_says_nothing_of_the_log() {
+        let mut probe = Probe::new();
+        probe.topic("t", 1, &[]);
+        let good = Produced::plain(1).bytes();
+        let two = Bytes::from([&good[..], &good[..]].concat());
+        assert_eq!(probe.produce(9, "t", two).log_start_offset, -1);
+        let mut uncounted = BytesMut::from(&good[..]);
+        uncounted[60] = 4;
+        assert_eq!(probe.produce(9, "t", sealed(uncounted)).log_start_offset, 0, "the log has seen this one");
     }
 
     #[test]

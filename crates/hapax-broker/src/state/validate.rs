@@ -60,6 +60,12 @@ fn first_batch(records: &[u8]) -> Result<Option<Header>, Code> {
     }
 }
 
+/// Whether the first batch is one of a transaction, in order or not (`RequestUtils.hasTransactionalRecords`).
+pub(crate) fn begins_transactional(records: &[u8]) -> bool {
+    let header = first_batch(records);
+    header.is_ok_and(|header| header.is_some_and(|header| header.is_transactional()))
+}
+
 /// The magic of the batch that begins here, if all of it is here (`ByteBufferLogInputStream`): less than that is
 /// silently no batch.
 fn next_batch(bytes: &[u8]) -> Result<Option<u8>, Code> {
