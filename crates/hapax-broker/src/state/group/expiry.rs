@@ -82,16 +82,21 @@ impl Machine {
         }
         for (id, offsets) in expired {
             self.delete_offsets(&id, &offsets);
-            let is_free = |group: &&mut Group| {
-                let pending = group.offsets.pending.values().any(|pending| !pending.is_empty());
-                group.phase == Phase::Empty && group.offsets.committed.is_empty() && !pending
-            };
-            if self.group_mut(&id).filter(|group| is_free(group)).is_some() {
-                self.forget_group(&id);
-            }
+            self.forget_if_free(&id);
         }
         if self.groups.shards.values().any(|shard| !shard.groups.is_empty()) {
             self.wake_offset_expiry();
+        }
+    }
+
+    /// Forgets a group that has neither members nor offsets.
+    pub(super) fn forget_if_free(&mut self, id: &str) {
+        let is_free = |group: &&mut Group| {
+            let pending = group.offsets.pending.values().any(|pending| !pending.is_empty());
+            group.phase == Phase::Empty && group.offsets.committed.is_empty() && !pending
+        };
+        if self.group_mut(id).filter(is_free).is_some() {
+            self.forget_group(id);
         }
     }
 }
