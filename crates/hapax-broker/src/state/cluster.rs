@@ -117,6 +117,9 @@ impl Machine {
 
     /// Answers Metadata.
     pub(crate) fn metadata(&mut self, call: &Call, request: MetadataRequest) -> Answer {
+        if let Some(refused) = names_missing(call.version, &request) {
+            return Answer::Now(refused.into());
+        }
         let operations =
             if request.include_topic_authorized_operations { TOPIC_OPERATIONS } else { NOT_ASKED };
         let all = match &request.topics {
@@ -214,6 +217,23 @@ impl Machine {
     }
 }
 
+/// Versions 10 and 11 have a place for ids and refuse a request that uses it, and all of its topics with it.
+fn names_missing(version: i16, request: &MetadataRequest) -> Option<MetadataResponse> {
+    let asked = request.topics.as_ref()?;
+    let by_id = |topic: &MetadataRequestTopic| topic.name.is_none() || !topic.topic_id.is_nil();
+    if version >= FINDS_IDS || !asked.iter().any(by_id) {
+        return None;
+    }
+    let topics = asked.iter().map(|topic| {
+        MetadataResponseTopic::default()
+            .with_error_code(Code::INVALID_REQUEST.0)
+            .with_name(Some(topic.name.clone().unwrap_or_default()))
+            .with_topic_id(topic.topic_id)
+    });
+    let response = MetadataResponse::default().with_topics(topics.collect());
+    Some(response.with_cluster_id(None).with_controller_id(BrokerId(-1)))
+}
+
 fn describe(name: &str, topic: &Topic) -> MetadataResponseTopic {
     let id = topic.id;
     debug_assert_ne!(id, Uuid::nil(), "a topic has an id");
@@ -275,6 +295,21 @@ mod tests {
         let unknown = by_id.with_topic_id(Uuid::from_u128(9));
         let missing = metadata(&mut probe, 12, MetadataRequest::default().with_topics(Some(vec![unknown])));
         assert_eq!(code(missing), Code::UNKNOWN_TOPIC_ID);
+    }
+
+    #[test]
+    fn versions_with_a_place_for_ids_but_no_use_of_them_refuse_all_topics() {
+        let mut probe = Probe::new();
+        probe.topic("t", 1, &[]);
+        let by_id = MetadataRequestTopic::default().with_name(None).with_topic_id(Uuid::from_u128(9));
+        let mut both = named("t", false);
+        both.topics.as_mut().unwrap().push(by_id);
+        for version in [10, 11] {
+            let refused = metadata(&mut probe, version, both.clone());
+            let codes: Vec<Code> = refused.topics.iter().map(|topic| Code(topic.error_code)).collect();
+            assert_eq!(codes, [Code::INVALID_REQUEST; 2]);
+            assert!(refused.brokers.is_empty());
+        }
     }
 
     #[test]
