@@ -83,6 +83,7 @@ impl World {
     /// An answer as its line.
     pub(crate) fn shown(&mut self, mut answer: Response) -> String {
         let fetched = take_records(&mut answer);
+        self.sort(&mut answer);
         let mut line = format!("{answer:?}").replace(", unknown_tagged_fields: {}", "");
         for field in ["host: ", "port: ", "error_message: ", "cluster_id: "] {
             line = replace_values(&line, field, |_| "_".to_owned());
@@ -108,6 +109,39 @@ impl World {
             let _ = write!(line, " records [{shown}]");
         }
         line
+    }
+
+    /// Kafka answers some lists in the order of its hash maps, which says nothing.
+    fn sort(&mut self, answer: &mut Response) {
+        match answer {
+            Response::JoinGroup(joined) => {
+                joined.members.sort_by_cached_key(|member| self.label_ids(&member.member_id));
+            }
+            Response::Metadata(metadata) => {
+                for topic in &mut metadata.topics {
+                    topic.partitions.sort_by_key(|partition| partition.partition_index);
+                }
+            }
+            Response::OffsetCommit(committed) => {
+                for topic in &mut committed.topics {
+                    topic.partitions.sort_by_key(|partition| partition.partition_index);
+                }
+            }
+            Response::TxnOffsetCommit(committed) => {
+                for topic in &mut committed.topics {
+                    topic.partitions.sort_by_key(|partition| partition.partition_index);
+                }
+            }
+            Response::OffsetFetch(found) => {
+                for topic in &mut found.topics {
+                    topic.partitions.sort_by_key(|partition| partition.partition_index);
+                }
+                for topic in found.groups.iter_mut().flat_map(|group| &mut group.topics) {
+                    topic.partitions.sort_by_key(|partition| partition.partition_index);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Ids of 16 bytes, alone or within a name, as the n-th seen.

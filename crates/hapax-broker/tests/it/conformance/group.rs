@@ -24,6 +24,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         offsets_of_open_transactions,
         transactional_offsets_in_every_version,
         transactional_offsets_that_are_refused,
+        offsets_of_an_epoch_ahead,
         offsets_after_fencing,
         add_offsets,
         offsets_are_deleted,
@@ -44,6 +45,11 @@ pub(super) const NOBODY: Member<'static> = Member { id: "", generation: -1, inst
 /// A place and the offset for it.
 pub(super) type Offset<'a> = (&'a str, i32, i64);
 
+/// Neighbours of one topic together.
+fn by_topic<'a, 'b>(offsets: &'a [Offset<'b>]) -> impl Iterator<Item = &'a [Offset<'b>]> {
+    offsets.chunk_by(|one, next| one.0 == next.0)
+}
+
 pub(super) fn commit(
     world: &mut World,
     version: i16,
@@ -51,15 +57,17 @@ pub(super) fn commit(
     member: Member<'_>,
     offsets: &[Offset<'_>],
 ) {
-    let topics = offsets.iter().map(|(topic, partition, offset)| {
-        let partition = OffsetCommitRequestPartition::default()
+    let partition = |(_, partition, offset): &Offset<'_>| {
+        OffsetCommitRequestPartition::default()
             .with_partition_index(*partition)
             .with_committed_offset(*offset)
             .with_committed_leader_epoch(if version >= 6 { 3 } else { -1 })
-            .with_committed_metadata(Some(text(&format!("about {offset}"))));
+            .with_committed_metadata(Some(text(&format!("about {offset}"))))
+    };
+    let topics = by_topic(offsets).map(|offsets| {
         OffsetCommitRequestTopic::default()
-            .with_name(topic_name(world, topic))
-            .with_partitions(vec![partition])
+            .with_name(topic_name(world, offsets[0].0))
+            .with_partitions(offsets.iter().map(partition).collect())
     });
     let mut request = OffsetCommitRequest::default()
         .with_group_id(text(&world.name(group)).into())
@@ -80,15 +88,17 @@ pub(super) fn commit_in(
     (group, member): (&str, Member<'_>),
     offsets: &[Offset<'_>],
 ) {
-    let topics = offsets.iter().map(|(topic, partition, offset)| {
-        let partition = TxnOffsetCommitRequestPartition::default()
+    let partition = |(_, partition, offset): &Offset<'_>| {
+        TxnOffsetCommitRequestPartition::default()
             .with_partition_index(*partition)
             .with_committed_offset(*offset)
             .with_committed_leader_epoch(if version >= 2 { 4 } else { -1 })
-            .with_committed_metadata(Some(text("in")));
+            .with_committed_metadata(Some(text("in")))
+    };
+    let topics = by_topic(offsets).map(|offsets| {
         TxnOffsetCommitRequestTopic::default()
-            .with_name(topic_name(world, topic))
-            .with_partitions(vec![partition])
+            .with_name(topic_name(world, offsets[0].0))
+            .with_partitions(offsets.iter().map(partition).collect())
     });
     let mut request = TxnOffsetCommitRequest::default()
         .with_transactional_id(text(&world.name(id)).into())
@@ -345,7 +355,6 @@ fn transactional_offsets_that_are_refused(world: &mut World, protocol: Protocol)
             let member = Member { id: id_of_member, generation, instance };
             commit_in(world, version, &id, own, (&group, member), &[("t", 0, 3)]);
         }
-        commit_in(world, version, &id, own.later(1), (&group, NOBODY), &[("t", 0, 3)]);
         commit_in(world, version, &id, own.stranger(), (&group, NOBODY), &[("t", 0, 3)]);
         commit_in(world, version, "unknown", own, (&group, NOBODY), &[("t", 0, 3)]);
         commit_in(world, version, &id, own, (&group, NOBODY), &[("t", 0, -2)]);
@@ -357,6 +366,27 @@ fn transactional_offsets_that_are_refused(world: &mut World, protocol: Protocol)
         commit_in(world, version, &id, own, (&group, NOBODY), &[("t", 0, 30)]);
         world.describe(&id);
         offsets(world, 8, &group, None, false);
+    }
+}
+
+/// Where the group's coordinator takes such an offset, the log of groups knows the later epoch, and the markers of the
+/// transaction are refused for ever: what state it has at last is not waited for.
+fn offsets_of_an_epoch_ahead(world: &mut World, protocol: Protocol) {
+    world.create_topic("t", 1, &[]);
+    let last = if protocol == Protocol::V2 { 5 } else { 4 };
+    for version in [2, 3, last] {
+        for begun in [false, true] {
+            let (id, group) = (format!("tx-{version}-{begun}"), format!("g-{version}-{begun}"));
+            let own = world.init(&id, 4, None).unwrap();
+            add_group(world, 3, &id, own, &group);
+            if begun {
+                commit_in(world, version, &id, own, (&group, NOBODY), &[("t", 0, 2)]);
+            }
+            commit_in(world, version, &id, own.later(1), (&group, NOBODY), &[("t", 0, 3)]);
+            commit_in(world, version, &id, own, (&group, NOBODY), &[("t", 0, 4)]);
+            offsets(world, 8, &group, None, false);
+            world.end(&id, protocol.end(), own, true);
+        }
     }
 }
 

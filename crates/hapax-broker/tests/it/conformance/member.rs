@@ -314,8 +314,8 @@ fn offsets_of_members(world: &mut World, protocol: Protocol) {
 
 fn a_member_that_is_silent(world: &mut World, _: Protocol) {
     world.create_topic("t", 1, &[]);
-    // A second is the shortest session that the brokers of tests allow.
-    let session = world.short() * 4;
+    // Six seconds are the shortest session that a broker allows by default.
+    let session = world.short() * 20;
     let request = join_request(world, 3, "quiet", NOBODY, session.as_millis() as i32);
     world.hurry(session);
     let answer = world.tell("join", At::Group("quiet"), 3, request).unwrap();
@@ -323,7 +323,7 @@ fn a_member_that_is_silent(world: &mut World, _: Protocol) {
     sync(world, 3, "quiet", joined.member(), &[(&joined.id, b"all")]);
     heartbeat(world, 3, "quiet", joined.member());
     world.in_time();
-    thread::sleep(session * 2);
+    thread::sleep(session + Duration::from_secs(2));
     heartbeat(world, 3, "quiet", joined.member());
     commit(world, 8, "quiet", joined.member(), &[("t", 0, 1)]);
     describe_group(world, 5, "quiet");

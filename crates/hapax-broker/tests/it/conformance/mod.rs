@@ -95,10 +95,7 @@ struct Played {
 }
 
 /// Plays once; `None` where the play does not count, because the machine was too slow for its time-outs.
-fn play(scenario: &Scenario, bootstrap: &str, protocol: Protocol, short: Duration) -> Option<Played> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let prefix = format!("{}-{}-{}", scenario.name, std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let mut world = World::new(bootstrap, &prefix, short);
+fn play(scenario: &Scenario, mut world: World, protocol: Protocol) -> Option<Played> {
     let played = catch_unwind(AssertUnwindSafe(|| (scenario.play)(&mut world, protocol)));
     let broken = played.is_err();
     if let Err(panic) = played {
@@ -113,11 +110,16 @@ fn play(scenario: &Scenario, bootstrap: &str, protocol: Protocol, short: Duratio
     Some(Played { lines, tally, broken })
 }
 
-/// Plays on both, with more time as long as the machine is too slow for less.
+/// Plays on both, with more time as long as the machine is too slow for less. The names are the same on both: of a name
+/// depends which partition of an internal topic has what is stored under it.
 fn play_both(scenario: &Scenario, real: &str, ours: &str, protocol: Protocol) -> Option<(Played, Played)> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
     SHORT.into_iter().find_map(|short| {
-        let expected = play(scenario, real, protocol, short)?;
-        Some((expected, play(scenario, ours, protocol, short)?))
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("{}-{}-{number}", scenario.name, std::process::id());
+        let [expected, found] =
+            [real, ours].map(|bootstrap| play(scenario, World::new(bootstrap, &prefix, short), protocol));
+        expected.zip(found)
     })
 }
 

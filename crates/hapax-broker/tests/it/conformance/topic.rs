@@ -304,7 +304,8 @@ fn configurations(world: &mut World, _: Protocol) {
     for version in 1..=4 {
         for (kind, name, keys) in [
             (2, world.name("t"), &of_topics[..]),
-            (2, world.name("plain"), &of_topics[..]),
+            // Retention is a setting of these brokers.
+            (2, world.name("plain"), &of_topics[..4]),
             (2, world.name("nowhere"), &of_topics[..]),
             (4, "1".to_owned(), &of_brokers[..]),
             (4, "99".to_owned(), &of_brokers[..]),

@@ -408,7 +408,8 @@ impl World {
             assert!(begin.elapsed() < LIMIT, "{name} stays {state}");
             thread::sleep(PAUSE);
         };
-        let label = self.identity(identity);
+        // What an error names is no producer's.
+        let label = if state == 0 { self.identity(identity) } else { format!("{identity:?}") };
         self.note(format!("describe {id} -> {label} {line}"));
         (state == 0).then_some(identity)
     }
@@ -635,7 +636,8 @@ impl<'a> Batch<'a> {
             producer_epoch: own.epoch,
             timestamp_type: TimestampType::Creation,
             offset: index as i64,
-            sequence: if self.sequence < 0 { -1 } else { self.sequence + index as i32 },
+            // The encoder begins another batch where sequences do not follow each other; -1 is said of the first one.
+            sequence: self.sequence + index as i32,
             timestamp: zero + index as i64,
             key: None,
             value: Some(Bytes::from((*value).to_owned())),
