@@ -187,6 +187,10 @@ impl Machine {
     fn check_committer(&mut self, committer: &Committer<'_>) -> Result<(), Code> {
         let Committer { node, version, group, member, instance, generation, transaction } = *committer;
         let transactional = transaction.is_some();
+        if transactional && self.settings.has_old_groups() {
+            // Kafka 3.9 makes the group before it looks who commits.
+            self.group_or_new(group);
+        }
         match self.group(group, node)? {
             Some(held) => held.check_commit(member, instance, generation, transactional)?,
             // Offsets of nobody: an operator, or a consumer that manages its partitions itself.

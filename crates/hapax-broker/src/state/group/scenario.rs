@@ -543,6 +543,15 @@ fn an_old_coordinator_takes_back_the_offset_of_the_epoch_that_follows() {
 }
 
 #[test]
+fn an_old_coordinator_knows_the_group_of_a_transaction_and_not_its_member() {
+    for (mut probe, expected) in [(groups(), 22), (old_groups(), 25)] {
+        let x = probe.init_x();
+        assert_eq!(probe.add_offsets(x), NONE);
+        assert_eq!(probe.commit_in(4, x, ("m", None, 1), 7), [expected, 3]);
+    }
+}
+
+#[test]
 fn a_join_that_is_refused_names_no_protocol_where_it_need_not() {
     let mut probe = groups();
     for (version, expected) in [(6, Some("")), (7, None), (9, None)] {
