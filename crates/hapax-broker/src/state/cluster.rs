@@ -117,8 +117,8 @@ impl Machine {
 
     /// Answers Metadata.
     pub(crate) fn metadata(&mut self, call: &Call, request: MetadataRequest) -> Answer {
-        if let Some(refused) = names_missing(call.version, &request) {
-            return Answer::Now(refused.into());
+        if let Some(code) = names_missing(call.version, &request) {
+            return Answer::Now(refused(request, code).into());
         }
         let operations =
             if request.include_topic_authorized_operations { TOPIC_OPERATIONS } else { NOT_ASKED };
@@ -170,9 +170,7 @@ impl Machine {
                 None => unknown(Code::UNKNOWN_TOPIC_ID).with_topic_id(asked.topic_id).with_name(None),
             };
         }
-        let Some(name) = asked.name.as_ref().map(|name| name.to_string()) else {
-            return unknown(Code::INVALID_REQUEST);
-        };
+        let name = asked.name.as_ref().expect("a topic without name and id was refused").to_string();
         if let Some(topic) = self.catalog.topic(&name) {
             return describe(&name, topic);
         }
@@ -217,21 +215,29 @@ impl Machine {
     }
 }
 
-/// Versions 10 and 11 have a place for ids and refuse a request that uses it, and all of its topics with it.
-fn names_missing(version: i16, request: &MetadataRequest) -> Option<MetadataResponse> {
-    let asked = request.topics.as_ref()?;
-    let by_id = |topic: &MetadataRequestTopic| topic.name.is_none() || !topic.topic_id.is_nil();
-    if version >= FINDS_IDS || !asked.iter().any(by_id) {
-        return None;
+/// What a request as a whole is refused with. Versions 10 and 11 have a place for ids and no use of them; the later ones
+/// stumble over a topic with neither.
+fn names_missing(version: i16, request: &MetadataRequest) -> Option<Code> {
+    let mut asked = request.topics.iter().flatten();
+    if version >= FINDS_IDS {
+        let neither = asked.any(|topic| topic.name.is_none() && topic.topic_id.is_nil());
+        neither.then_some(Code::UNKNOWN_SERVER_ERROR)
+    } else {
+        let by_id = asked.any(|topic| topic.name.is_none() || !topic.topic_id.is_nil());
+        by_id.then_some(Code::INVALID_REQUEST)
     }
-    let topics = asked.iter().map(|topic| {
+}
+
+/// The answer that names no cluster, only the topics of the request.
+fn refused(request: MetadataRequest, code: Code) -> MetadataResponse {
+    let topics = request.topics.unwrap_or_default().into_iter().map(|topic| {
         MetadataResponseTopic::default()
-            .with_error_code(Code::INVALID_REQUEST.0)
-            .with_name(Some(topic.name.clone().unwrap_or_default()))
+            .with_error_code(code.0)
+            .with_name(Some(topic.name.unwrap_or_default()))
             .with_topic_id(topic.topic_id)
     });
     let response = MetadataResponse::default().with_topics(topics.collect());
-    Some(response.with_cluster_id(None).with_controller_id(BrokerId(-1)))
+    response.with_cluster_id(None).with_controller_id(BrokerId(-1))
 }
 
 fn describe(name: &str, topic: &Topic) -> MetadataResponseTopic {
@@ -310,6 +316,9 @@ mod tests {
             assert_eq!(codes, [Code::INVALID_REQUEST; 2]);
             assert!(refused.brokers.is_empty());
         }
+        let neither = MetadataRequestTopic::default().with_name(None);
+        let stumbled = metadata(&mut probe, 12, MetadataRequest::default().with_topics(Some(vec![neither])));
+        assert_eq!(Code(stumbled.topics[0].error_code), Code::UNKNOWN_SERVER_ERROR);
     }
 
     #[test]

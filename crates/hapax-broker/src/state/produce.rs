@@ -548,6 +548,14 @@ mod tests {
         let mut uncounted = BytesMut::from(&good[..]);
         uncounted[60] = 4;
         assert_eq!(probe.produce(9, "t", sealed(uncounted)).log_start_offset, 0, "the log has seen this one");
+        let mut unknown = BytesMut::from(&good[..]);
+        unknown[22] = 5;
+        let refused = probe.produce(9, "t", sealed(unknown));
+        assert_eq!(
+            (code(&refused), refused.log_start_offset),
+            (Code::UNKNOWN_SERVER_ERROR, 0),
+            "no such codec"
+        );
     }
 
     #[test]

@@ -43,9 +43,6 @@ pub(crate) fn only_batch(records: &[u8], version: i16) -> Result<Header, Code> {
     if header.codec() == ZSTD && version < ZSTD_VERSION {
         return Err(Code::UNSUPPORTED_COMPRESSION_TYPE);
     }
-    if header.codec() > ZSTD {
-        return Err(Code::UNKNOWN_SERVER_ERROR);
-    }
     match next_batch(&records[header.size..])? {
         Some(_) => Err(Code::INVALID_RECORD),
         None => Ok(header),
