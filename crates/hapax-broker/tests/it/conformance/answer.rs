@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hapax_broker::wire::{Request, Response};
 use std::{
     fmt::Write as _,
-    thread,
+    io, thread,
     time::{Duration, Instant},
 };
 
@@ -52,9 +52,15 @@ impl World {
         let begin = Instant::now();
         loop {
             let address = self.address(at);
-            let Ok(answer) = self.peer().exchange(&address, version, &request) else {
-                self.note(format!("{what} {:?} v{version} -> hung up", request.key()));
-                return None;
+            let answer = match self.peer().exchange(&address, version, &request) {
+                Ok(answer) => answer,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    panic!("{what} v{version}: no answer")
+                }
+                Err(_) => {
+                    self.note(format!("{what} {:?} v{version} -> hung up", request.key()));
+                    return None;
+                }
             };
             if !has_code(&answer, passing) {
                 let line = self.shown(answer.clone());

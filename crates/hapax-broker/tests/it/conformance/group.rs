@@ -447,7 +447,7 @@ fn offsets_are_deleted(world: &mut World, _: Protocol) {
     delete_offsets(world, "g", &[("nowhere", 0)]);
     delete_offsets(world, "g", &[("t", 1)]);
     offsets(world, 8, "g", None, true);
-    for version in 0..=6 {
+    for version in 0..=5 {
         describe_group(world, version, "g");
     }
 }

@@ -190,7 +190,6 @@ fn produce_bad_batches(world: &mut World, _: Protocol) {
         ("half a batch", Some(good.slice(..70))),
         ("half a header", Some(good.slice(..30))),
         ("nothing", Some(Bytes::new())),
-        ("null", None),
         ("log append time", Some(with_attributes(&good, 8))),
         ("a delete horizon", Some(with_attributes(&good, 0x40))),
         ("an unknown attribute", Some(with_attributes(&good, 0x80))),
