@@ -507,18 +507,20 @@ fn a_marker_that_somebody_wrote_by_hand_does_not_tell_the_coordinator() {
     let mut probe = coordinator();
     probe.init(5, None);
     probe.write((0, 0), 0);
-    let mark = |partitions: Vec<i32>| {
+    let mark = |epoch: i16, partitions: Vec<i32>| {
         let topic = WritableTxnMarkerTopic::default().with_name(name("t")).with_partition_indexes(partitions);
         let marker = WritableTxnMarker::default()
             .with_producer_id(0.into())
-            .with_producer_epoch(0)
+            .with_producer_epoch(epoch)
             .with_transaction_result(false)
             .with_topics(vec![topic]);
         WriteTxnMarkersRequest::default().with_markers(vec![marker])
     };
-    let Response::WriteTxnMarkers(response) = probe.ask(1, mark(vec![0, 9])) else { panic!() };
-    let codes: Vec<_> = response.markers[0].topics[0].partitions.iter().map(|p| p.error_code).collect();
-    assert_eq!(codes, [NONE, 3]);
+    for (epoch, expected) in [(-1, [-1, 3]), (0, [NONE, 3])] {
+        let Response::WriteTxnMarkers(response) = probe.ask(1, mark(epoch, vec![0, 9])) else { panic!() };
+        let codes: Vec<_> = response.markers[0].topics[0].partitions.iter().map(|p| p.error_code).collect();
+        assert_eq!(codes, expected);
+    }
     assert_eq!((probe.phase().as_str(), probe.committed_end()), ("Ongoing", 2));
 }
 
