@@ -138,6 +138,12 @@ impl World {
                     topic.partitions.sort_by_key(|partition| partition.partition_index);
                 }
             }
+            Response::AddPartitionsToTxn(added) => {
+                let of_batch = added.results_by_transaction.iter_mut().flat_map(|of| &mut of.topic_results);
+                for topic in of_batch.chain(&mut added.results_by_topic_v3_and_below) {
+                    topic.results_by_partition.sort_by_key(|partition| partition.partition_index);
+                }
+            }
             Response::OffsetFetch(found) => {
                 for topic in &mut found.topics {
                     topic.partitions.sort_by_key(|partition| partition.partition_index);

@@ -414,14 +414,19 @@ impl World {
         (state == 0).then_some(identity)
     }
 
-    /// Ids of this scenario that every node lists, with their states, for the given states.
-    pub(crate) fn list(&mut self, states: &[&str]) {
+    /// Ids of this scenario that every node lists, with their states: those in the given states, and begun longer ago
+    /// than this.
+    pub(crate) fn list(&mut self, version: i16, states: &[&str], milliseconds: i64) {
         let prefix = format!("{}-", self.prefix);
-        let request = ListTransactionsRequest::default()
+        let mut request = ListTransactionsRequest::default()
             .with_state_filters(states.iter().map(|state| text(state)).collect());
+        if version >= 1 {
+            request = request.with_duration_filter(milliseconds);
+        }
         let (code, (mut listed, unknown)) = self.settled(&[], |world| {
             let bootstrap = world.peer.bootstrap();
-            let Response::ListTransactions(answer) = world.peer.ask(&bootstrap, 0, request.clone()) else {
+            let Response::ListTransactions(answer) = world.peer.ask(&bootstrap, version, request.clone())
+            else {
                 unreachable!()
             };
             let listed: Vec<(String, i64, String)> = answer
@@ -437,7 +442,8 @@ impl World {
             (answer.error_code, (listed, unknown))
         });
         listed.sort();
-        let mut line = format!("list {states:?} -> {code} unknown {unknown:?}");
+        let mut line =
+            format!("list {states:?} longer than {milliseconds} v{version} -> {code} unknown {unknown:?}");
         for (id, producer, state) in listed {
             let label = self.label(producer);
             let _ = write!(line, " {id} {label} {state};");
