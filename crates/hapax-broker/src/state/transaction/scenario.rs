@@ -87,13 +87,18 @@ impl Probe {
         codes.map(|topic| topic.results_by_partition[0].partition_error_code).collect()
     }
 
-    fn verify(&mut self, (id, epoch): (i64, i16)) -> i16 {
+    fn verify(&mut self, producer: (i64, i16)) -> i16 {
+        self.ask_batched(producer, true)
+    }
+
+    /// AddPartitionsToTxn in its batched form, for partition 0 of `t`.
+    fn ask_batched(&mut self, (id, epoch): (i64, i16), only_verify: bool) -> i16 {
         let topic = AddPartitionsToTxnTopic::default().with_name(name("t")).with_partitions(vec![0]);
         let asked = AddPartitionsToTxnTransaction::default()
             .with_transactional_id(tid("x"))
             .with_producer_id(id.into())
             .with_producer_epoch(epoch)
-            .with_verify_only(true)
+            .with_verify_only(only_verify)
             .with_topics(vec![topic]);
         let request = AddPartitionsToTxnRequest::default().with_transactions(vec![asked]);
         let Response::AddPartitionsToTxn(response) = self.ask(5, request) else { panic!() };
@@ -434,6 +439,15 @@ fn a_fence_of_v1_that_could_not_be_written_raises_the_epoch_once() {
     assert_eq!(probe.init(4, None).0, 51);
     probe.pass(3);
     assert_eq!(probe.init(4, None), (NONE, 0, 2));
+}
+
+#[test]
+fn a_cluster_at_level_0_adds_partitions_in_their_batched_form_too() {
+    let mut probe = at_level(0);
+    probe.init(4, None);
+    assert_eq!(probe.ask_batched((0, 0), false), NONE);
+    assert_eq!(probe.verify((0, 0)), NONE);
+    assert_eq!(probe.end(4, (0, 0), true).0, NONE);
 }
 
 #[test]
