@@ -174,6 +174,9 @@ impl Machine {
             };
             if partition.leader != node {
                 part.outcome = Err(Code::NOT_LEADER_OR_FOLLOWER.into());
+            } else if of_epoch && partition.log.producers.is_stale(producer_id, epoch) {
+                // Nothing is asked, and nothing remembered that later batches would be measured by (KAFKA-19690).
+                part.outcome = Err(silent(Code::INVALID_PRODUCER_EPOCH));
             } else if !partition.log.producers.is_open(producer_id, of_epoch.then_some(epoch)) {
                 partition.log.producers.ask(&header, adds, now);
                 begin.push(at);
@@ -617,6 +620,19 @@ mod tests {
         assert_eq!(answer_of(ticket, &probe.pass(59)), None, "it is asked again every 20 ms");
         let answer = only(answer_of(ticket, &probe.pass(1)).unwrap());
         assert_eq!((code(&answer), answer.base_offset), (Code::NONE, 2));
+    }
+
+    #[test]
+    fn a_stale_epoch_leaves_nothing_behind_that_the_next_batch_is_measured_by() {
+        let mut probe = decided(0);
+        probe.pass(100);
+        let batch = |epoch, sequence| {
+            let batch = Produced { transactional: true, ..Produced::idempotent(0, epoch, sequence, 1) };
+            batch.bytes()
+        };
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch(1, 0))), Code::NONE);
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch(0, 0))), Code::INVALID_PRODUCER_EPOCH);
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch(1, 1))), Code::NONE);
     }
 
     #[test]

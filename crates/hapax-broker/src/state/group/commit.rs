@@ -172,6 +172,9 @@ impl Machine {
         let partition = self.offsets_partition(committer.group);
         let place = self.catalog.partition(CONSUMER_OFFSETS, partition).ok_or(Code::NOT_COORDINATOR)?;
         let of_epoch = self.settings.compares_epochs();
+        if of_epoch && place.log.producers.is_stale(producer_id, epoch) {
+            return Err(Code::INVALID_PRODUCER_EPOCH);
+        }
         if place.log.producers.is_open(producer_id, of_epoch.then_some(epoch)) {
             return Ok(());
         }
