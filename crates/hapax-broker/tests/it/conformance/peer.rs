@@ -5,13 +5,14 @@ use super::answer::codes;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hapax_broker::wire::{Request, Response};
 use kafka_protocol::{
-    messages::{ApiVersionsRequest, RequestHeader, ResponseHeader},
+    messages::{ApiKey, ApiVersionsRequest, RequestHeader, ResponseHeader},
     protocol::{Decodable, Encodable, StrBytes},
 };
 use std::{
     collections::BTreeMap,
     io::{self, Read, Write},
     net::TcpStream,
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -62,8 +63,13 @@ impl Peer {
         version: i16,
         request: &Request,
     ) -> io::Result<Response> {
+        static ASKS_COORDINATOR: Mutex<()> = Mutex::new(());
         self.correlation += 1;
         let frame = frame(self.correlation, version, request);
+        // What a leader has to ask of a coordinator it asks for several producers at once, and then tells all of them
+        // what the version of the first one understands: one at a time, or the answers are those of a race.
+        let asks = [ApiKey::Produce, ApiKey::TxnOffsetCommit].contains(&request.key());
+        let _alone = asks.then(|| ASKS_COORDINATOR.lock().unwrap_or_else(PoisonError::into_inner));
         let answered = self.round(address, &frame);
         let mut answer = answered.inspect_err(|_| drop(self.connections.remove(address)))?;
         let key = request.key();

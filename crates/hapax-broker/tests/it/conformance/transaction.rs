@@ -244,11 +244,6 @@ fn partitions_that_a_broker_adds(world: &mut World, protocol: Protocol) {
                 for partitions in [vec![0], vec![0, 1], vec![7]] {
                     let label = world.identity(who);
                     let what = format!("add {label} {partitions:?} only verify {only_verify}");
-                    if protocol == Protocol::V1 && !only_verify {
-                        // 3.9 adds, and 4.4 at the level of 3.9 cannot write down that it did.
-                        world.add(&id, 3, who, "t", &[partitions[0]]);
-                        continue;
-                    }
                     let topic = AddPartitionsToTxnTopic::default()
                         .with_name(topic_name(world, "t"))
                         .with_partitions(if only_verify { partitions } else { vec![partitions[0]] });

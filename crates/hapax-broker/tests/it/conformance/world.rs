@@ -556,7 +556,12 @@ impl World {
             let found = &answer.topics[0].partitions[0];
             (found.error_code, (found.offset, found.timestamp))
         });
-        let at = if at < 0 { at } else { at - self.zero };
+        // A marker has the time of its broker, which is later than that of any record.
+        let at = match at {
+            ..0 => at.to_string(),
+            _ if at - self.zero > 30_000 => "then".to_owned(),
+            _ => (at - self.zero).to_string(),
+        };
         self.note(format!(
             "list_offset {topic}-{partition} {time} committed {committed} -> {code} {offset} at {at}"
         ));
