@@ -58,10 +58,10 @@ fn print(report: &Path) -> Result<(), Failure> {
         println!(
             "{:<14}{:>11}{:>9}{:>11}{:>9}",
             run["release"].as_str().unwrap_or_default(),
-            run["scenarios"],
-            run["scenarios_equal"],
-            run["schedules"],
-            run["schedules_equal"],
+            times(&run["scenarios"]),
+            times(&run["scenarios_equal"]),
+            times(&run["schedules"]),
+            times(&run["schedules_equal"]),
         );
     }
     let names: BTreeSet<&String> = runs
