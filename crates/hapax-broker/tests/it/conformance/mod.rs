@@ -117,9 +117,9 @@ fn play_both(scenario: &Scenario, real: &str, ours: &str, protocol: Protocol) ->
     SHORT.into_iter().find_map(|short| {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("{}-{}-{number}", scenario.name, std::process::id());
-        let [expected, found] =
-            [real, ours].map(|bootstrap| play(scenario, World::new(bootstrap, &prefix, short), protocol));
-        expected.zip(found)
+        let play = |bootstrap| play(scenario, World::new(bootstrap, &prefix, short), protocol);
+        let expected = play(real)?;
+        Some((expected, play(ours)?))
     })
 }
 
@@ -206,15 +206,20 @@ pub(crate) fn against(scenarios: &[Scenario], release: Release) -> Outcome {
     outcome
 }
 
+/// The differences, and how one is played again.
+fn shown(different: &[String]) -> String {
+    let again = "a schedule alone: cargo xtask conformance --short --schedules 1 --seed NUMBER";
+    format!("{}\n{again}", different.join("\n"))
+}
+
 /// All equal, or the differences as the failure of the test.
 fn demand_equal(scenarios: &[Scenario], release: Release) {
-    let outcome = against(scenarios, release);
+    let different = against(scenarios, release).different;
+    let (count, of) = (different.len(), scenarios.len());
     assert!(
-        outcome.different.is_empty(),
-        "{} of {} scenarios differ from {release:?}:\n{}",
-        outcome.different.len(),
-        scenarios.len(),
-        outcome.different.join("\n")
+        different.is_empty(),
+        "{count} of {of} scenarios differ from {release:?}:\n{}",
+        shown(&different)
     );
 }
 
@@ -336,7 +341,7 @@ fn at_length() {
         report(release, (scenarios.len(), &fixed), (schedules.len(), &random));
         different.extend(fixed.different.into_iter().chain(random.different));
     }
-    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), shown(&different));
 }
 
 /// One line of JSON in the file that the environment names.
