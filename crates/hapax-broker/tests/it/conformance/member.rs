@@ -11,13 +11,16 @@ use bytes::Bytes;
 use hapax_broker::wire::{Request, Response};
 use kafka_protocol::{
     messages::{
-        HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest,
+        DescribeGroupsRequest, HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest,
         join_group_request::JoinGroupRequestProtocol, leave_group_request::MemberIdentity,
         sync_group_request::SyncGroupRequestAssignment,
     },
     protocol::StrBytes,
 };
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     all![
@@ -98,12 +101,27 @@ fn ask_beside(
 ) -> thread::JoinHandle<Response> {
     let name = world.name(group);
     let (request, coordinator) = (request.into(), world.coordinator(0, &name));
-    let handle = thread::spawn(move || {
+    thread::spawn(move || {
         Peer::new(&coordinator).exchange(&coordinator, version, &request).expect("the node answers")
-    });
-    thread::sleep(Duration::from_millis(250));
-    handle
+    })
 }
+
+/// Waits until a group has a state.
+fn until(world: &mut World, group: &str, state: &str) {
+    let begin = Instant::now();
+    loop {
+        let request = DescribeGroupsRequest::default().with_groups(vec![text(&world.name(group)).into()]);
+        let found = world.quietly(|world| world.tell("look", At::Group(group), 5, request));
+        let Some(Response::DescribeGroups(found)) = found else { panic!("no answer") };
+        if found.groups[0].group_state.as_str() == state {
+            return;
+        }
+        assert!(begin.elapsed() < LIMIT, "{group} does not become {state}");
+        thread::sleep(Duration::from_millis(15));
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(30);
 
 fn sync(
     world: &mut World,
@@ -229,6 +247,7 @@ fn a_pair(world: &mut World, _: Protocol) {
             request.member_id = text(&Joined::of(&answer).id);
         }
         let second = ask_beside(world, &group, version, request);
+        until(world, &group, "PreparingRebalance");
         heartbeat(world, 3, &group, first.member());
         commit(world, 8, &group, first.member(), &[("t", 0, 3)]);
         let first = join(world, version, &group, Member { id: &first.id, ..NOBODY });

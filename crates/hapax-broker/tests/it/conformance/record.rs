@@ -152,7 +152,7 @@ fn produce_in_every_version(world: &mut World, protocol: Protocol) {
         let nowhere = if version >= 13 { Uuid::from_u128(7) } else { Uuid::nil() };
         let to = Sent { version, topic_id: nowhere, ..Sent::to("nowhere") };
         let request = to.request(world, Some(batch));
-        world.tell_settled(&[], "produce nowhere", At::Any, version, request);
+        world.tell_settled(&[5, 6], "produce nowhere", At::Any, version, request);
     }
     read(world, "t", 0, 11);
 }
@@ -229,7 +229,7 @@ fn produce_with_other_acks(world: &mut World, _: Protocol) {
     world.create_topic("strict", 1, &[("min.insync.replicas", "2")]);
     for acks in [1, -1] {
         let request = Sent { acks, ..Sent::to("strict") }.request(world, Some(batch.clone()));
-        world.tell_settled(&[], &format!("produce strict {acks}"), At::Any, 9, request);
+        world.tell_settled(&[5, 6], &format!("produce strict {acks}"), At::Any, 9, request);
     }
     read(world, "t", 0, 11);
 }
@@ -669,7 +669,7 @@ fn describe_producers(world: &mut World, protocol: Protocol) {
             TopicRequest::default().with_name(topic_name(world, topic)).with_partition_indexes(partitions);
         let request = DescribeProducersRequest::default().with_topics(vec![wanted]);
         let Some(Response::DescribeProducers(mut found)) =
-            world.quietly(|world| world.tell_settled(&[], "describe", At::Any, 0, request))
+            world.quietly(|world| world.tell_settled(&[5, 6], "describe", At::Any, 0, request))
         else {
             panic!("no answer")
         };

@@ -16,7 +16,7 @@ const PARTITIONS: i32 = 2;
 const IDS: [&str; 3] = ["one", "two", "three"];
 const GROUPS: [&str; 2] = ["g", "h"];
 const ACTS: usize = 24;
-const MOMENT: Duration = Duration::from_millis(30);
+const MOMENT: Duration = Duration::from_millis(60);
 
 /// The schedules of these seeds.
 pub(super) fn scenarios(seeds: std::ops::Range<u64>) -> Vec<Scenario> {

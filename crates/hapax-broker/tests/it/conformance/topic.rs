@@ -210,7 +210,7 @@ fn use_id(world: &mut World, protocol: Protocol, what: &str, id: Uuid) {
         let topic = TopicProduceData::default().with_topic_id(id).with_partition_data(vec![data]);
         let request =
             ProduceRequest::default().with_acks(-1).with_timeout_ms(20_000).with_topic_data(vec![topic]);
-        world.tell_settled(&[], &format!("produce {what}"), At::Any, 13, request);
+        world.tell_settled(&[5, 6], &format!("produce {what}"), At::Any, 13, request);
     }
     for version in [13, 17] {
         let partition = FetchPartition::default()
@@ -225,7 +225,7 @@ fn use_id(world: &mut World, protocol: Protocol, what: &str, id: Uuid) {
             .with_max_bytes(10_000)
             .with_session_epoch(-1)
             .with_topics(vec![topic]);
-        world.tell_settled(&[], &format!("fetch {what}"), At::Any, version, request);
+        world.tell_settled(&[5, 6], &format!("fetch {what}"), At::Any, version, request);
     }
     for version in [10, 12] {
         let wanted = MetadataRequestTopic::default().with_topic_id(id).with_name(None);

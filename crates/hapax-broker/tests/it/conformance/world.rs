@@ -19,6 +19,7 @@ use kafka_protocol::{
         add_partitions_to_txn_request::AddPartitionsToTxnTopic,
         create_topics_request::{CreatableTopic, CreatableTopicConfig},
         describe_producers_request::TopicRequest,
+        describe_transactions_response::TransactionState,
         fetch_request::{FetchPartition, FetchTopic},
         list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic},
         metadata_request::MetadataRequestTopic,
@@ -271,10 +272,15 @@ impl World {
         given
     }
 
-    /// Waits until the coordinator has ended a transaction by itself.
+    /// Waits until the coordinator has ended a transaction by itself. Kafka 3.9 raises the epoch a moment before it
+    /// decides.
     pub(crate) fn ended(&mut self, id: &str, own: Identity) {
         let begin = Instant::now();
-        while self.quietly(|world| world.describe(id)) == Some(own) {
+        loop {
+            let found = self.described(id);
+            if found.identity != own && found.state != "Ongoing" {
+                return;
+            }
             assert!(begin.elapsed() < LIMIT, "{id} does not time out");
             thread::sleep(PAUSE);
         }
@@ -379,11 +385,20 @@ impl World {
         self.note(format!("end {id} v{version} {own} commit {commit} -> lost"));
     }
 
-    /// The coordinator's state of an id, once no markers are under way.
+    /// Tells the coordinator's state of an id, once no markers are under way.
     pub(crate) fn describe(&mut self, id: &str) -> Option<Identity> {
+        let found = self.described(id);
+        // What an error names is no producer's.
+        let known = found.code == 0;
+        let label = if known { self.identity(found.identity) } else { format!("{:?}", found.identity) };
+        self.note(format!("describe {id} -> {label} {}", found.line));
+        known.then_some(found.identity)
+    }
+
+    fn described(&mut self, id: &str) -> Described {
         let name = self.name(id);
         let begin = Instant::now();
-        let (state, identity, line) = loop {
+        loop {
             let coordinator = self.coordinator(1, &name);
             let request =
                 DescribeTransactionsRequest::default().with_transactional_ids(vec![text(&name).into()]);
@@ -391,27 +406,14 @@ impl World {
                 unreachable!()
             };
             let found = &answer.transaction_states[0];
-            let state = found.transaction_state.to_string();
-            let identity = Identity { id: found.producer_id.0, epoch: found.producer_epoch };
-            let mut places: Vec<String> = Vec::new();
-            for topic in &found.topics {
-                let topic_name = topic.topic.to_string();
-                places.extend(topic.partitions.iter().map(|partition| format!("{topic_name}-{partition}")));
-            }
-            places.sort();
-            let line = format!("{} {state} timeout {}", found.error_code, found.transaction_timeout_ms);
-            let passing = PASSING.contains(&found.error_code) || state.starts_with("Prepare");
-            if !passing {
-                let began = if found.transaction_start_time_ms < 0 { "never" } else { "once" };
-                break (found.error_code, identity, format!("{line} began {began} {places:?}"));
+            let (code, state) = (found.error_code, found.transaction_state.to_string());
+            if !PASSING.contains(&code) && !state.starts_with("Prepare") {
+                let identity = Identity { id: found.producer_id.0, epoch: found.producer_epoch };
+                return Described { code, identity, line: line_of(found), state };
             }
             assert!(begin.elapsed() < LIMIT, "{name} stays {state}");
             thread::sleep(PAUSE);
-        };
-        // What an error names is no producer's.
-        let label = if state == 0 { self.identity(identity) } else { format!("{identity:?}") };
-        self.note(format!("describe {id} -> {label} {line}"));
-        (state == 0).then_some(identity)
+        }
     }
 
     /// Ids of this scenario that every node lists, with their states: those in the given states, and begun longer ago
@@ -595,6 +597,27 @@ impl World {
         }
         self.note(line);
     }
+}
+
+/// A coordinator's state of an id.
+struct Described {
+    code: i16,
+    identity: Identity,
+    state: String,
+    line: String,
+}
+
+/// What it says beside the producer.
+fn line_of(found: &TransactionState) -> String {
+    let mut places: Vec<String> = Vec::new();
+    for topic in &found.topics {
+        let name = topic.topic.to_string();
+        places.extend(topic.partitions.iter().map(|partition| format!("{name}-{partition}")));
+    }
+    places.sort();
+    let began = if found.transaction_start_time_ms < 0 { "never" } else { "once" };
+    let (code, state) = (found.error_code, found.transaction_state.as_str());
+    format!("{code} {state} timeout {} began {began} {places:?}", found.transaction_timeout_ms)
 }
 
 fn shown(value: Option<&Bytes>) -> String {
