@@ -113,7 +113,8 @@ pub(super) fn commit_in(
             .with_group_instance_id(member.instance.map(text));
     }
     let own = world.identity(own);
-    world.tell(&format!("commit in {id} {own} {group} {offsets:?}"), At::Group(group), version, request);
+    let what = format!("commit in {id} {own} {group} {offsets:?}");
+    world.tell_settled(world.passing_of(id), &what, At::Group(group), version, request);
 }
 
 pub(super) fn add_group(world: &mut World, version: i16, id: &str, own: Identity, group: &str) {
@@ -123,7 +124,8 @@ pub(super) fn add_group(world: &mut World, version: i16, id: &str, own: Identity
         .with_producer_epoch(own.epoch)
         .with_group_id(text(&world.name(group)).into());
     let own = world.identity(own);
-    world.tell(&format!("add {group} to {id} {own}"), At::Transaction(id), version, request);
+    let what = format!("add {group} to {id} {own}");
+    world.tell_settled(world.passing_of(id), &what, At::Transaction(id), version, request);
 }
 
 /// Reads offsets in any version; `None` for all of the group.

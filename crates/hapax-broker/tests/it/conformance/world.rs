@@ -31,6 +31,7 @@ use kafka_protocol::{
     },
 };
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     panic, thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -42,6 +43,8 @@ const PAUSE: Duration = Duration::from_millis(15);
 /// Answers that say nothing but "not yet".
 const PASSING: [i16; 5] = [14, 15, 16, 5, 6];
 const CONCURRENT_TRANSACTIONS: i16 = 51;
+/// The same, and markers that are under way.
+const PASSING_MARKERS: [i16; 6] = [14, 15, 16, 5, 6, CONCURRENT_TRANSACTIONS];
 
 /// The time-out of a transaction that shall not end by itself, in milliseconds: no scenario is as long.
 const LASTING: i32 = 600_000;
@@ -84,6 +87,8 @@ pub(crate) struct World {
     short: Duration,
     /// Since when something lives that ends by itself, and how long it does.
     hurry: Option<(Instant, Duration)>,
+    /// Transactional ids, as the cluster knows them, whose markers are refused for ever: "come again" is their answer.
+    stuck: BTreeSet<String>,
 }
 
 pub(crate) fn text(text: &str) -> StrBytes {
@@ -102,6 +107,7 @@ impl World {
             lines: Vec::new(),
             short,
             hurry: None,
+            stuck: BTreeSet::new(),
         }
     }
 
@@ -144,6 +150,12 @@ impl World {
         if since.elapsed() > time / 2 {
             panic::resume_unwind(Box::new(TooSlow));
         }
+    }
+
+    /// Codes that are "not yet" to who asks about a transactional id.
+    pub(crate) fn passing_of(&self, id: &str) -> &'static [i16] {
+        let stuck = self.stuck.contains(&self.name(id));
+        if stuck { &PASSING } else { &PASSING_MARKERS }
     }
 
     /// An id of 16 bytes as the n-th one seen.
@@ -201,6 +213,31 @@ impl World {
             assert!(begin.elapsed() < LIMIT, "error {code} does not pass");
             thread::sleep(PAUSE);
         }
+    }
+
+    /// As [`World::settled`], where markers of the id may be under way: until they are written, or will never be.
+    fn settled_of<T>(
+        &mut self,
+        id: &str,
+        passing: &[i16],
+        mut ask: impl FnMut(&mut Self) -> (i16, T),
+    ) -> (i16, T) {
+        let begin = Instant::now();
+        loop {
+            let (code, answer) = self.settled(passing, &mut ask);
+            if code != CONCURRENT_TRANSACTIONS || self.is_stuck(id, begin) {
+                return (code, answer);
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Whether the markers of an id will never be written, which is believed of those that are not in long enough.
+    fn is_stuck(&mut self, id: &str, since: Instant) -> bool {
+        if since.elapsed() > LIMIT {
+            self.stuck.insert(id.to_owned());
+        }
+        self.stuck.contains(id)
     }
 
     // ---- where things are -------------------------------------------------------------------------------
@@ -300,7 +337,7 @@ impl World {
         if let Some(own) = own {
             request = request.with_producer_id(ProducerId(own.id)).with_producer_epoch(own.epoch);
         }
-        let (code, identity) = self.settled(&[CONCURRENT_TRANSACTIONS], |world| {
+        let (code, identity) = self.settled_of(&name, &[], |world| {
             let coordinator = world.coordinator(1, &name);
             let Response::InitProducerId(answer) = world.peer.ask(&coordinator, version, request.clone())
             else {
@@ -331,7 +368,7 @@ impl World {
             .with_v3_and_below_producer_id(ProducerId(own.id))
             .with_v3_and_below_producer_epoch(own.epoch)
             .with_v3_and_below_topics(vec![wanted]);
-        let (code, codes) = self.settled(&[CONCURRENT_TRANSACTIONS], |world| {
+        let (code, codes) = self.settled_of(&name, &[], |world| {
             let coordinator = world.coordinator(1, &name);
             let Response::AddPartitionsToTxn(answer) = world.peer.ask(&coordinator, version, request.clone())
             else {
@@ -358,7 +395,7 @@ impl World {
             .with_producer_id(ProducerId(own.id))
             .with_producer_epoch(own.epoch)
             .with_committed(commit);
-        let (code, next) = self.settled(&[CONCURRENT_TRANSACTIONS], |world| {
+        let (code, next) = self.settled_of(&name, &[], |world| {
             let coordinator = world.coordinator(1, &name);
             let Response::EndTxn(answer) = world.peer.ask(&coordinator, version, request.clone()) else {
                 unreachable!()
@@ -385,7 +422,7 @@ impl World {
         self.note(format!("end {id} v{version} {own} commit {commit} -> lost"));
     }
 
-    /// Tells the coordinator's state of an id, once no markers are under way.
+    /// Tells the coordinator's state of an id, once no markers are under way that will be written.
     pub(crate) fn describe(&mut self, id: &str) -> Option<Identity> {
         let found = self.described(id);
         // What an error names is no producer's.
@@ -407,7 +444,8 @@ impl World {
             };
             let found = &answer.transaction_states[0];
             let (code, state) = (found.error_code, found.transaction_state.to_string());
-            if !PASSING.contains(&code) && !state.starts_with("Prepare") {
+            let prepared = state.starts_with("Prepare");
+            if !PASSING.contains(&code) && (!prepared || self.is_stuck(&name, begin)) {
                 let identity = Identity { id: found.producer_id.0, epoch: found.producer_epoch };
                 return Described { code, identity, line: line_of(found), state };
             }
@@ -464,12 +502,13 @@ impl World {
         let topic_data =
             TopicProduceData::default().with_name(text(&topic).into()).with_partition_data(vec![data]);
         let request = ProduceRequest::default()
-            .with_transactional_id(id.map(|id| text(&id).into()))
+            .with_transactional_id(id.as_deref().map(|id| text(id).into()))
             .with_acks(-1)
             .with_timeout_ms(20_000)
             .with_topic_data(vec![topic_data]);
         // Trouble with the coordinator comes as 19, and a new topic may not be known for a moment.
-        let (code, offset) = self.settled(&[CONCURRENT_TRANSACTIONS, 19], |world| {
+        let id = id.unwrap_or_default();
+        let (code, offset) = self.settled_of(&id, &[19], |world| {
             let leader = world.leader(&topic, batch.partition);
             let Response::Produce(answer) = world.peer.ask(&leader, version, request.clone()) else {
                 unreachable!()
