@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(15);
 /// Not yet: a load, a move, markers under way.
 const PASSING: [i16; 6] = [14, 15, 16, 5, 6, 51];

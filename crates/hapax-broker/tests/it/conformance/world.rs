@@ -38,6 +38,8 @@ use std::{
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// Markers that are not written after this will never be: a broker sends again what was not answered for 30 seconds.
+const FOREVER: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(15);
 
 /// Answers that say nothing but "not yet".
@@ -234,7 +236,7 @@ impl World {
 
     /// Whether the markers of an id will never be written, which is believed of those that are not in long enough.
     fn is_stuck(&mut self, id: &str, since: Instant) -> bool {
-        if since.elapsed() > LIMIT {
+        if since.elapsed() > FOREVER {
             self.stuck.insert(id.to_owned());
         }
         self.stuck.contains(id)
@@ -318,7 +320,7 @@ impl World {
             if found.identity != own && found.state != "Ongoing" {
                 return;
             }
-            assert!(begin.elapsed() < LIMIT, "{id} does not time out");
+            assert!(begin.elapsed() < FOREVER + LIMIT, "{id} does not time out");
             thread::sleep(PAUSE);
         }
     }
@@ -449,7 +451,7 @@ impl World {
                 let identity = Identity { id: found.producer_id.0, epoch: found.producer_epoch };
                 return Described { code, identity, line: line_of(found), state };
             }
-            assert!(begin.elapsed() < LIMIT, "{name} stays {state}");
+            assert!(begin.elapsed() < FOREVER + LIMIT, "{name} stays {state}");
             thread::sleep(PAUSE);
         }
     }
