@@ -45,9 +45,10 @@ impl Machine {
         request.topics.iter().for_each(|topic| *count.entry(topic.name.clone()).or_insert(0) += 1);
         let mut response = CreateTopicsResponse::default();
         for asked in request.topics {
-            let repeated = count.get(&asked.name).is_some_and(|count| *count > 1);
+            // What is named twice is refused once.
+            let Some(times) = count.remove(&asked.name) else { continue };
             let name = asked.name.clone();
-            let created = match repeated {
+            let created = match times > 1 {
                 true => Err((Code::INVALID_REQUEST, "Duplicate topic name.".to_owned())),
                 false => self.create_topic(call, asked, request.validate_only),
             };
@@ -88,7 +89,8 @@ impl Machine {
             .with_replication_factor(replicas.first().map_or(1, Vec::len) as i16)
             .with_configs(Some(described(&configs)));
         if validate_only {
-            return Ok(result);
+            // An id that nothing will have: Kafka's controller draws one before it drops what it made.
+            return Ok(result.with_topic_id(self.catalog.new_id()));
         }
         let id = self.catalog.create(&name, replicas, configs);
         self.coordinators_follow();
@@ -172,8 +174,9 @@ impl Machine {
         request.topics.iter().for_each(|topic| *count.entry(topic.name.clone()).or_insert(0) += 1);
         let mut response = CreatePartitionsResponse::default();
         for asked in request.topics {
-            let repeated = count.get(&asked.name).is_some_and(|count| *count > 1);
-            let grown = match repeated {
+            // What is named twice is refused once.
+            let Some(times) = count.remove(&asked.name) else { continue };
+            let grown = match times > 1 {
                 true => Err((Code::INVALID_REQUEST, "Duplicate topic name.".to_owned())),
                 false => self.grow_topic(&asked, request.validate_only),
             };
@@ -251,8 +254,8 @@ impl Machine {
         }
         let mut response = DeleteTopicsResponse::default();
         for topic in asked {
-            let repeated = count.get(&(topic.name.clone(), topic.topic_id)).is_some_and(|count| *count > 1);
-            let deleted = if repeated {
+            let Some(times) = count.remove(&(topic.name.clone(), topic.topic_id)) else { continue };
+            let deleted = if times > 1 {
                 Err((Code::INVALID_REQUEST, "Duplicate topic name or id.".to_owned()))
             } else {
                 self.delete_topic(&topic)
@@ -282,6 +285,10 @@ impl Machine {
             Some(_) => {
                 let message = "This server does not host this topic-partition.";
                 return Err((Code::UNKNOWN_TOPIC_OR_PARTITION, message.to_owned()));
+            }
+            None if asked.topic_id.is_nil() => {
+                let message = "Neither topic name nor id were specified.";
+                return Err((Code::INVALID_REQUEST, message.to_owned()));
             }
             None => match self.catalog.name(asked.topic_id) {
                 Some(name) => name.to_owned(),
@@ -439,14 +446,32 @@ mod tests {
                 Code::INVALID_PARTITIONS,
                 Code::INVALID_REPLICATION_FACTOR,
                 Code::INVALID_REQUEST,
-                Code::INVALID_REQUEST,
                 Code::INVALID_CONFIG,
-            ]
+            ],
+            "what is named twice is refused once"
         );
         assert_eq!(
             Code(create(&mut probe, vec![topic("good", 1, 1)])[0].error_code),
             Code::TOPIC_ALREADY_EXISTS
         );
+    }
+
+    #[test]
+    fn a_topic_that_is_only_looked_at_has_an_id_that_nothing_gets() {
+        let mut probe = Probe::new();
+        let look =
+            CreateTopicsRequest::default().with_topics(vec![topic("t", 1, 1)]).with_validate_only(true);
+        let Response::CreateTopics(looked) = probe.ask(7, look) else { panic!("not CreateTopics") };
+        let made = create(&mut probe, vec![topic("t", 1, 1)]);
+        assert!(!looked.topics[0].topic_id.is_nil());
+        assert_ne!(looked.topics[0].topic_id, made[0].topic_id);
+    }
+
+    #[test]
+    fn a_topic_without_name_and_id_is_no_topic_to_delete() {
+        let mut probe = Probe::new();
+        let deleted = delete(&mut probe, DeleteTopicState::default().with_name(None));
+        assert_eq!(Code(deleted.error_code), Code::INVALID_REQUEST);
     }
 
     #[test]

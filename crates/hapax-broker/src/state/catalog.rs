@@ -142,7 +142,8 @@ impl Catalog {
         id
     }
 
-    fn new_id(&mut self) -> Uuid {
+    /// An id that no topic has.
+    pub(crate) fn new_id(&mut self) -> Uuid {
         // Kafka does not give out ids that a command line would take for an option (`Uuid.randomUuid`).
         loop {
             let id = uuid::Builder::from_random_bytes(self.random.u128(..).to_be_bytes()).into_uuid();

@@ -117,6 +117,9 @@ impl Machine {
 
     /// Answers Metadata.
     pub(crate) fn metadata(&mut self, call: &Call, request: MetadataRequest) -> Answer {
+        if let Some(code) = names_missing(call.version, &request) {
+            return Answer::Now(refused(request, code).into());
+        }
         let operations =
             if request.include_topic_authorized_operations { TOPIC_OPERATIONS } else { NOT_ASKED };
         let all = match &request.topics {
@@ -167,9 +170,7 @@ impl Machine {
                 None => unknown(Code::UNKNOWN_TOPIC_ID).with_topic_id(asked.topic_id).with_name(None),
             };
         }
-        let Some(name) = asked.name.as_ref().map(|name| name.to_string()) else {
-            return unknown(Code::INVALID_REQUEST);
-        };
+        let name = asked.name.as_ref().expect("a topic without name and id was refused").to_string();
         if let Some(topic) = self.catalog.topic(&name) {
             return describe(&name, topic);
         }
@@ -212,6 +213,31 @@ impl Machine {
         let mut random = fastrand::Rng::with_seed(self.settings.seed ^ 0x63_6c75_7374_6572);
         encode_id(&random.u128(..).to_be_bytes())
     }
+}
+
+/// What a request as a whole is refused with. Versions 10 and 11 have a place for ids and no use of them; the later ones
+/// stumble over a topic with neither.
+fn names_missing(version: i16, request: &MetadataRequest) -> Option<Code> {
+    let mut asked = request.topics.iter().flatten();
+    if version >= FINDS_IDS {
+        let neither = asked.any(|topic| topic.name.is_none() && topic.topic_id.is_nil());
+        neither.then_some(Code::UNKNOWN_SERVER_ERROR)
+    } else {
+        let by_id = asked.any(|topic| topic.name.is_none() || !topic.topic_id.is_nil());
+        by_id.then_some(Code::INVALID_REQUEST)
+    }
+}
+
+/// The answer that names no cluster, only the topics of the request.
+fn refused(request: MetadataRequest, code: Code) -> MetadataResponse {
+    let topics = request.topics.unwrap_or_default().into_iter().map(|topic| {
+        MetadataResponseTopic::default()
+            .with_error_code(code.0)
+            .with_name(Some(topic.name.unwrap_or_default()))
+            .with_topic_id(topic.topic_id)
+    });
+    let response = MetadataResponse::default().with_topics(topics.collect());
+    response.with_cluster_id(None).with_controller_id(BrokerId(-1))
 }
 
 fn describe(name: &str, topic: &Topic) -> MetadataResponseTopic {
@@ -275,6 +301,24 @@ mod tests {
         let unknown = by_id.with_topic_id(Uuid::from_u128(9));
         let missing = metadata(&mut probe, 12, MetadataRequest::default().with_topics(Some(vec![unknown])));
         assert_eq!(code(missing), Code::UNKNOWN_TOPIC_ID);
+    }
+
+    #[test]
+    fn versions_with_a_place_for_ids_but_no_use_of_them_refuse_all_topics() {
+        let mut probe = Probe::new();
+        probe.topic("t", 1, &[]);
+        let by_id = MetadataRequestTopic::default().with_name(None).with_topic_id(Uuid::from_u128(9));
+        let mut both = named("t", false);
+        both.topics.as_mut().unwrap().push(by_id);
+        for version in [10, 11] {
+            let refused = metadata(&mut probe, version, both.clone());
+            let codes: Vec<Code> = refused.topics.iter().map(|topic| Code(topic.error_code)).collect();
+            assert_eq!(codes, [Code::INVALID_REQUEST; 2]);
+            assert!(refused.brokers.is_empty());
+        }
+        let neither = MetadataRequestTopic::default().with_name(None);
+        let stumbled = metadata(&mut probe, 12, MetadataRequest::default().with_topics(Some(vec![neither])));
+        assert_eq!(Code(stumbled.topics[0].error_code), Code::UNKNOWN_SERVER_ERROR);
     }
 
     #[test]

@@ -178,6 +178,11 @@ impl Settings {
     pub(crate) fn compares_epochs(&self) -> bool {
         self.transaction_version >= 2
     }
+
+    /// So does their group coordinator, which is the one before KIP-848.
+    pub(crate) fn has_old_groups(&self) -> bool {
+        self.transaction_version < 2
+    }
 }
 
 impl Default for Settings {

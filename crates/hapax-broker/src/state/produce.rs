@@ -82,7 +82,9 @@ impl Machine {
     /// Answers Produce.
     pub(crate) fn produce(&mut self, call: &Call, request: ProduceRequest) -> Answer {
         let mut production = self.production(call, request);
-        if production.transactional_id.is_none() && production.parts.iter().any(Part::says_transactional) {
+        let transactional = production.parts.iter().any(|part| validate::begins_transactional(&part.records));
+        if transactional && production.transactional_id.is_none() {
+            // Nobody may write as part of a transaction that has no name.
             refuse_all(&mut production.parts, Code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
             return self.answered(&production, Vec::new());
         }
@@ -135,7 +137,7 @@ impl Machine {
                     place,
                     records,
                     verified: false,
-                    outcome: outcome.map_err(Refusal::from),
+                    outcome: outcome.map_err(silent),
                 });
             }
         }
@@ -169,6 +171,9 @@ impl Machine {
             };
             if partition.leader != node {
                 part.outcome = Err(Code::NOT_LEADER_OR_FOLLOWER.into());
+            } else if of_epoch && partition.log.producers.is_stale(producer_id, epoch) {
+                // Nothing is asked, and nothing remembered that later batches would be measured by (KAFKA-19690).
+                part.outcome = Err(silent(Code::INVALID_PRODUCER_EPOCH));
             } else if !partition.log.producers.is_open(producer_id, of_epoch.then_some(epoch)) {
                 partition.log.producers.ask(&header, adds, now);
                 begin.push(at);
@@ -320,11 +325,6 @@ impl Machine {
 }
 
 impl Part {
-    /// Whether its first batch calls itself transactional, whatever else is wrong with it or its topic.
-    fn says_transactional(&self) -> bool {
-        Header::read(&self.records).is_ok_and(|header| header.is_transactional())
-    }
-
     fn transactional(&self) -> Option<Header> {
         let header = self.outcome.as_ref().ok()?;
         (header.has_producer() && header.is_transactional()).then_some(*header)
@@ -547,6 +547,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_before_the_log_is_reached_says_nothing_of_the_log() {
+        let mut probe = Probe::new();
+        probe.topic("t", 1, &[]);
+        let good = Produced::plain(1).bytes();
+        let two = Bytes::from([&good[..], &good[..]].concat());
+        assert_eq!(probe.produce(9, "t", two).log_start_offset, -1);
+        let mut uncounted = BytesMut::from(&good[..]);
+        uncounted[60] = 4;
+        assert_eq!(probe.produce(9, "t", sealed(uncounted)).log_start_offset, 0, "the log has seen this one");
+        let mut unknown = BytesMut::from(&good[..]);
+        unknown[22] = 5;
+        let refused = probe.produce(9, "t", sealed(unknown));
+        assert_eq!(
+            (code(&refused), refused.log_start_offset),
+            (Code::UNKNOWN_SERVER_ERROR, 0),
+            "no such codec"
+        );
+    }
+
+    #[test]
     fn clients_do_not_write_to_the_topics_of_coordinators() {
         let mut probe = Probe::new();
         probe.machine.catalog.internal(catalog::TRANSACTION_STATE, 1);
@@ -618,6 +638,19 @@ mod tests {
         probe.act(Step::Crash);
         probe.pass(1_000);
         assert_eq!(probe.fetch("t", 0, false).high_watermark, 2, "a batch, a marker");
+    }
+
+    #[test]
+    fn a_stale_epoch_leaves_nothing_behind_that_the_next_batch_is_measured_by() {
+        let mut probe = decided(0);
+        probe.pass(100);
+        let batch = |epoch, sequence| {
+            let batch = Produced { transactional: true, ..Produced::idempotent(0, epoch, sequence, 1) };
+            batch.bytes()
+        };
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch(1, 0))), Code::NONE);
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch(0, 0))), Code::INVALID_PRODUCER_EPOCH);
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch(1, 1))), Code::NONE);
     }
 
     #[test]

@@ -177,6 +177,9 @@ impl Machine {
                 .push(OffsetDeleteResponseTopic::default().with_name(topic.name).with_partitions(partitions));
         }
         self.delete_offsets(id, &gone)?;
+        if self.settings.has_old_groups() && !gone.is_empty() {
+            self.forget_if_free(id)?;
+        }
         Ok(answers)
     }
 }

@@ -81,7 +81,8 @@ impl Machine {
             expired.push((id.clone(), offsets.collect::<Vec<_>>()));
         }
         for (id, offsets) in expired {
-            if let Err(code) = self.expire_group(&id, &offsets) {
+            let done = self.delete_offsets(&id, &offsets).and_then(|()| self.forget_if_free(&id));
+            if let Err(code) = done {
                 tracing::error!(group = id, code = code.0, "expired offsets stay");
             }
         }
@@ -90,9 +91,8 @@ impl Machine {
         }
     }
 
-    /// Forgets offsets, and the group with them if that is all there is of it.
-    fn expire_group(&mut self, id: &str, offsets: &[TopicPartition]) -> Result<(), Code> {
-        self.delete_offsets(id, offsets)?;
+    /// Forgets a group that has neither members nor offsets.
+    pub(super) fn forget_if_free(&mut self, id: &str) -> Result<(), Code> {
         let is_free = |group: &&mut Group| {
             let pending = group.offsets.pending.values().any(|pending| !pending.is_empty());
             group.phase == Phase::Empty && group.offsets.committed.is_empty() && !pending

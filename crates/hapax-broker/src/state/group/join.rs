@@ -81,6 +81,7 @@ impl Turn {
         let response = JoinGroupResponse::default()
             .with_error_code(code.0)
             .with_member_id(text(member))
+            .with_protocol_name(None)
             .with_generation_id(-1);
         self.effects.push(Effect::Joined(waiting, response));
     }

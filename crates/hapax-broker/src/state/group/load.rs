@@ -53,6 +53,7 @@ impl Machine {
                 let response = JoinGroupResponse::default()
                     .with_error_code(code)
                     .with_generation_id(-1)
+                    .with_protocol_name(None)
                     .with_member_id(super::join::text(&id));
                 self.apply_effect("", Effect::Joined(waiting, response));
             }

@@ -74,6 +74,7 @@ impl Machine {
                 let refused = JoinGroupResponse::default()
                     .with_error_code(code.0)
                     .with_generation_id(-1)
+                    .with_protocol_name(None)
                     .with_member_id(member);
                 self.apply_effect(&group, Effect::Joined(waiting, refused));
                 Answer::Later

@@ -595,6 +595,62 @@ fn a_topic_takes_its_offsets_with_it() {
     assert_eq!(probe.fetch_offset(false), (-1, NONE));
 }
 
+/// A cluster that answers as Kafka 3.9 does.
+fn old_groups() -> Probe {
+    Probe::with_groups(Settings { transaction_version: 0, ..Settings::default() })
+}
+
+fn delete_offset(probe: &mut Probe) -> i16 {
+    let partition = OffsetDeleteRequestPartition::default().with_partition_index(0);
+    let topic = OffsetDeleteRequestTopic::default().with_name(name("t")).with_partitions(vec![partition]);
+    let request = OffsetDeleteRequest::default().with_group_id(gid()).with_topics(vec![topic]);
+    let Response::OffsetDelete(response) = probe.ask(0, request) else { panic!() };
+    response.topics[0].partitions[0].error_code
+}
+
+#[test]
+fn an_old_group_goes_with_the_last_offset_that_is_deleted_and_a_new_one_stays() {
+    for (mut probe, left) in [(groups(), "Empty"), (old_groups(), "Dead")] {
+        probe.commit(8, NOBODY, 5);
+        assert_eq!(delete_offset(&mut probe), NONE);
+        assert_eq!(probe.describe_g().group_state.as_str(), left);
+    }
+}
+
+/// A fenced producer that tries once more takes its successor's offset back, where the group's coordinator is that of
+/// Kafka 3.9: the successor's transaction commits without it.
+#[test]
+fn an_old_coordinator_takes_back_the_offset_of_the_epoch_that_follows() {
+    for (mut probe, left) in [(groups(), 7), (old_groups(), -1)] {
+        let old = probe.init_x();
+        let new = probe.init_x();
+        assert_eq!(probe.add_offsets(new), NONE);
+        assert_eq!(probe.commit_in(4, new, NOBODY, 7), [NONE, 3]);
+        assert_eq!(probe.commit_in(4, old, NOBODY, 8), [47, 3]);
+        assert_eq!(probe.end_x(4, new, true), NONE);
+        probe.pass(3);
+        assert_eq!(probe.fetch_offset(true), (left, NONE));
+    }
+}
+
+#[test]
+fn an_old_coordinator_knows_the_group_of_a_transaction_and_not_its_member() {
+    for (mut probe, expected) in [(groups(), 22), (old_groups(), 25)] {
+        let x = probe.init_x();
+        assert_eq!(probe.add_offsets(x), NONE);
+        assert_eq!(probe.commit_in(4, x, ("m", None, 1), 7), [expected, 3]);
+    }
+}
+
+#[test]
+fn a_join_that_is_refused_names_no_protocol_where_it_need_not() {
+    let mut probe = groups();
+    for (version, expected) in [(6, Some("")), (7, None), (9, None)] {
+        let refused = probe.join(version, "stranger", None);
+        assert_eq!((refused.error_code, refused.protocol_name.as_deref()), (25, expected));
+    }
+}
+
 #[test]
 fn listing_names_state_and_type() {
     let mut probe = groups();
