@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 /// The broker's default, which a count of -1 asks for.
 const DEFAULT: i32 = -1;
-/// More than this in one topic is a mistake, and would be memory.
+/// More than this in one request is a mistake, and would be memory.
 const MOST_PARTITIONS: i32 = 10_000;
 /// The first DeleteTopics that finds topics by their ids.
 const FINDS_IDS: i16 = 6;
@@ -43,14 +43,19 @@ impl Machine {
     pub(crate) fn create_topics(&mut self, call: &Call, request: CreateTopicsRequest) -> Answer {
         let mut count = BTreeMap::new();
         request.topics.iter().for_each(|topic| *count.entry(topic.name.clone()).or_insert(0) += 1);
+        let too_many = self.partitions_of(&request.topics) > i64::from(MOST_PARTITIONS);
         let mut response = CreateTopicsResponse::default();
         for asked in request.topics {
             // What is named twice is refused once.
             let Some(times) = count.remove(&asked.name) else { continue };
             let name = asked.name.clone();
-            let created = match times > 1 {
-                true => Err((Code::INVALID_REQUEST, "Duplicate topic name.".to_owned())),
-                false => self.create_topic(call, asked, request.validate_only),
+            let created = match times {
+                _ if too_many => {
+                    let message = "Excessively large number of partitions per request.";
+                    Err((Code::POLICY_VIOLATION, message.to_owned()))
+                }
+                1 => self.create_topic(call, asked, request.validate_only),
+                _ => Err((Code::INVALID_REQUEST, "Duplicate topic name.".to_owned())),
             };
             let result = created.unwrap_or_else(|(code, message)| {
                 CreatableTopicResult::default()
@@ -61,6 +66,16 @@ impl Machine {
             response.topics.push(result.with_name(name));
         }
         Answer::Now(response.into())
+    }
+
+    /// How many partitions a request would make (`ReplicationControlManager.validateTotalNumberOfPartitions`).
+    fn partitions_of(&self, topics: &[CreatableTopic]) -> i64 {
+        let of = |topic: &CreatableTopic| match topic.num_partitions {
+            _ if !topic.assignments.is_empty() => topic.assignments.len() as i64,
+            DEFAULT => i64::from(self.settings.default_partitions.max(1)),
+            number => i64::from(number.max(0)),
+        };
+        topics.iter().map(of).sum()
     }
 
     fn create_topic(
@@ -76,7 +91,7 @@ impl Machine {
         if let Some(fault) = catalog::name_fault(&name) {
             return Err((Code::INVALID_TOPIC_EXCEPTION, fault));
         }
-        if let Some((other, _)) = self.catalog.topics().find(|(other, _)| catalog::collides(&name, other)) {
+        if let Some(other) = self.catalog.colliding(&name) {
             let message = format!("Topic '{name}' collides with existing topic: {other}");
             return Err((Code::INVALID_TOPIC_EXCEPTION, message));
         }
@@ -105,11 +120,7 @@ impl Machine {
         let default = |number: i32| number == DEFAULT && call.version >= 4;
         let partitions = match asked.num_partitions {
             number if default(number) => self.settings.default_partitions.max(1),
-            number @ 1..=MOST_PARTITIONS => number,
-            number if number > MOST_PARTITIONS => {
-                let message = format!("Excessively large number of partitions per request: {number}");
-                return Err((Code::POLICY_VIOLATION, message));
-            }
+            number @ 1.. => number,
             _ => {
                 let message = "Number of partitions was set to an invalid non-positive value.";
                 return Err((Code::INVALID_PARTITIONS, message.to_owned()));
@@ -411,6 +422,17 @@ mod tests {
             .with_name(name(topic))
             .with_num_partitions(partitions)
             .with_replication_factor(factor)
+    }
+
+    #[test]
+    fn a_request_for_more_partitions_than_one_may_make_makes_none() {
+        let mut probe = Probe::new();
+        let codes = |results: Vec<CreatableTopicResult>| -> Vec<_> {
+            results.iter().map(|result| Code(result.error_code)).collect()
+        };
+        let too_many = create(&mut probe, vec![topic("a", 9_999, 1), topic("b", 2, 1), topic("c", -1, 1)]);
+        assert_eq!(codes(too_many), [Code::POLICY_VIOLATION; 3]);
+        assert_eq!(codes(create(&mut probe, vec![topic("a", 9_998, 1), topic("b", 2, 1)])), [Code::NONE; 2]);
     }
 
     fn delete(probe: &mut Probe, asked: DeleteTopicState) -> DeletableTopicResult {

@@ -21,7 +21,7 @@ use kafka_protocol::{
     },
     protocol::StrBytes,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 const FEATURE: &str = "transaction.version";
@@ -130,7 +130,10 @@ impl Machine {
             self.catalog.topics().map(|(name, topic)| describe(name, topic)).collect()
         } else {
             let creates = call.version < 4 || request.allow_auto_topic_creation;
-            let asked = request.topics.unwrap_or_default();
+            // What is named twice is told once, as from Kafka's set of names.
+            let mut seen = BTreeSet::new();
+            let mut asked = request.topics.unwrap_or_default();
+            asked.retain(|topic| seen.insert((topic.name.clone(), topic.topic_id)));
             asked.into_iter().map(|asked| self.metadata_topic(call, asked, creates)).collect()
         };
         let topics: Vec<MetadataResponseTopic> = topics;
@@ -188,7 +191,7 @@ impl Machine {
         match name {
             TRANSACTION_STATE => self.catalog.internal(name, self.settings.transaction_partitions),
             CONSUMER_OFFSETS => self.catalog.internal(name, self.settings.offsets_partitions),
-            _ if self.catalog.topics().any(|(other, _)| catalog::collides(name, other)) => {}
+            _ if self.catalog.colliding(name).is_some() => {}
             _ => {
                 let replicas = self.catalog.spread(0, self.settings.default_partitions.max(1), 1);
                 if let Ok(configs) = Configs::new(&self.settings, BTreeMap::new()) {
@@ -301,6 +304,20 @@ mod tests {
         let unknown = by_id.with_topic_id(Uuid::from_u128(9));
         let missing = metadata(&mut probe, 12, MetadataRequest::default().with_topics(Some(vec![unknown])));
         assert_eq!(code(missing), Code::UNKNOWN_TOPIC_ID);
+    }
+
+    /// A topic of many partitions that is named as often as a small request can would be gigabytes.
+    #[test]
+    fn a_topic_that_is_named_many_times_is_told_once() {
+        let mut probe = Probe::new();
+        probe.topic("t", 3, &[]);
+        let twice =
+            |topic: &str| named(topic, false).topics.unwrap_or_default().into_iter().cycle().take(5_000);
+        let asked = twice("t").chain(twice("u")).collect();
+        let told = metadata(&mut probe, 9, MetadataRequest::default().with_topics(Some(asked))).topics;
+        let told: Vec<_> =
+            told.iter().map(|topic| (topic.name.clone().unwrap(), topic.partitions.len())).collect();
+        assert_eq!(told, [(name("t"), 3), (name("u"), 0)]);
     }
 
     #[test]
