@@ -3,7 +3,7 @@
 use super::core::{Core, Halted, Pending};
 use crate::{
     fault::{Act, Afterwards, Api, Plan, Subject, Verdict, rebuff},
-    state::{NodeId, Outcome, Step},
+    state::{NodeId, Outcome, Step, partition_for},
     wire::{
         Request, Response,
         frame::{self, Head, Incoming},
@@ -302,10 +302,4 @@ fn move_leader(
     let topic = topic.or(named.map(|(name, _)| name))?.clone();
     let first = named.and_then(|(_, partitions)| partitions.first().copied());
     Some(Step::MoveLeader { topic, partition: partition.or(first).unwrap_or(0), to })
-}
-
-/// `GroupMetadataManager.partitionFor`: Java's hash of the name, over UTF-16.
-fn partition_for(name: &str, partitions: i32) -> i32 {
-    let hash = name.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()));
-    (hash & i32::MAX) % partitions.max(1)
 }

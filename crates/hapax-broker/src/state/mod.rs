@@ -38,7 +38,7 @@ pub(crate) use catalog::CONSUMER_OFFSETS;
 pub use step::Step;
 pub use timer::Timer;
 pub use transaction::AppendFault;
-pub(crate) use transaction::{Admission, Admit};
+pub(crate) use transaction::{Admission, Admit, partition_for};
 
 use crate::wire::{Request, Response};
 use std::collections::{BTreeMap, BTreeSet};

@@ -62,7 +62,8 @@ struct Committer<'a> {
 
 impl Machine {
     pub(crate) fn offset_commit(&mut self, call: &Call, request: OffsetCommitRequest) -> Answer {
-        let expires = (request.retention_time_ms != -1).then(|| self.now + request.retention_time_ms);
+        let expires =
+            (request.retention_time_ms != -1).then(|| self.now.saturating_add(request.retention_time_ms));
         let mut asked = Vec::new();
         for topic in &request.topics {
             for partition in &topic.partitions {

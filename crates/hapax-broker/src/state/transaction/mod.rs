@@ -80,7 +80,8 @@ pub(crate) fn java_hash(text: &str) -> i32 {
     text.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 
-/// Which of so many partitions coordinates a name. The hash `i32::MIN` has no absolute value and counts as 0.
+/// Which of so many partitions coordinates a name, of a transactional id or of a group: `Utils.abs(name.hashCode()) %
+/// partitions`. The hash `i32::MIN` has no absolute value and counts as 0 there.
 pub(crate) fn partition_for(name: &str, partitions: i32) -> i32 {
     java_hash(name).checked_abs().unwrap_or(0) % partitions.max(1)
 }
@@ -146,6 +147,13 @@ mod tests {
         assert_eq!(java_hash("hello"), 99_162_322);
         assert_eq!(java_hash("my-transactional-id"), java_hash("my-transactional-id"));
         assert_eq!(java_hash("\u{1F600}"), 0xD83D_i32 * 31 + 0xDE00, "two code units and not four bytes");
+    }
+
+    #[test]
+    fn a_negative_hash_counts_by_its_absolute_value() {
+        assert_eq!(java_hash("orders"), -1_008_770_331);
+        assert_eq!((partition_for("orders", 50), partition_for("orders", 4)), (31, 3));
+        assert_eq!(partition_for("consumer-group", 50), 38);
     }
 
     #[test]
