@@ -91,6 +91,16 @@ impl IntoResponse for Refusal {
     }
 }
 
+impl From<Halted> for Refusal {
+    fn from(error: Halted) -> Self {
+        let code = match error {
+            Halted::Impossible(_) => StatusCode::BAD_REQUEST,
+            Halted::Stopped | Halted::Journal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self(code, error.to_string())
+    }
+}
+
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal(StatusCode::BAD_REQUEST, error.to_string()))
 }
@@ -123,13 +133,7 @@ async fn remove_rule(State(port): State<Port>, Path(id): Path<u64>) -> Result<Re
 
 async fn step(State(port): State<Port>, body: Bytes) -> Result<StatusCode, Refusal> {
     let core = port.core()?;
-    core.step(read(&body)?).map_err(|error| {
-        let code = match error {
-            Halted::Impossible(_) => StatusCode::BAD_REQUEST,
-            Halted::Stopped | Halted::Journal(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Refusal(code, error.to_string())
-    })?;
+    core.step(read(&body)?)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -142,7 +146,7 @@ struct Jump {
 async fn clock(State(port): State<Port>, body: Bytes) -> Result<StatusCode, Refusal> {
     let core = port.core()?;
     let Jump { jump_ms } = read(&body)?;
-    core.jump(jump_ms);
+    core.jump(jump_ms)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

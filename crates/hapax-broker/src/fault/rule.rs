@@ -176,7 +176,7 @@ pub enum Verdict {
     /// The request is applied, then the broker crashes and starts again: what was not synced may be lost, the answer
     /// is, and every connection is cut.
     CrashAfter,
-    /// The broker's clock jumps before the request is applied. It never goes back: a jump below zero makes it stand.
+    /// The broker's clock jumps forward before the request is applied.
     JumpClock {
         /// By as many milliseconds.
         ms: i64,

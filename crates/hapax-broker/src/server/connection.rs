@@ -153,7 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     continue;
                 }
                 Verdict::JumpClock { ms } => {
-                    self.core.jump(*ms);
+                    self.core.jump(*ms).map_err(io::Error::other)?;
                     continue;
                 }
                 Verdict::Step(step) => Some(step.clone()),

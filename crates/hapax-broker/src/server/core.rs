@@ -3,12 +3,14 @@
 //! Invariants:
 //! - an input that is kept is in the journal before the machine sees it, in the order in which it sees them;
 //! - a [`Pending`] that ends without its answer tells the machine that nobody waits any more;
-//! - the clock is read under the lock, so times in the journal never go back.
+//! - the clock is read under the lock, so times in the journal never go back;
+//! - when something happens by itself, the journal says how far time has come before it does: at any clock, and with any
+//!   input behind it, a replay comes to the same.
 
-use super::clock::Clock;
+use super::clock::{Clock, MOST_AHEAD};
 use crate::{
     fault::{Faults, Place},
-    journal::{Entry, Journal, JournalError, is_kept},
+    journal::{Entry, Journal, JournalError},
     state::{Call, Input, Machine, Millis, NodeId, Outcome, Step, Ticket},
     wire::{Request, Response},
 };
@@ -126,7 +128,7 @@ impl Core {
         let ticket = state.ticket();
         let call = Call { ticket, node, version, client_id };
         let key = request.key();
-        let kept = is_kept(&state.machine, version, &request);
+        let kept = !state.machine.only_looks(version, &request);
         let entry = kept.then_some(Entry::Request(&call, key, body));
         let now = self.keep(&mut state, entry.as_ref())?;
         let (to, outcome) = oneshot::channel();
@@ -153,20 +155,21 @@ impl Core {
     /// Asks the machine something that changes nothing; `None` where it does not answer at once.
     pub(crate) fn ask(&self, node: NodeId, version: i16, request: Request) -> Option<Response> {
         let mut state = self.state();
-        if is_kept(&state.machine, version, &request) {
+        if !state.machine.only_looks(version, &request) {
             return None;
         }
+        let now = self.keep(&mut state, None).ok()?;
         let ticket = state.ticket();
         let (to, mut outcome) = oneshot::channel();
         state.waiting.insert(ticket, Waiting { kept: false, to });
         let call = Call { ticket, node, version, client_id: None };
-        self.apply(&mut state, self.clock.now(), Input::Request(call, request));
+        self.apply(&mut state, now, Input::Request(call, request));
         match outcome.try_recv() {
             Ok(Outcome::Answer(response)) => Some(response),
             Ok(Outcome::Silence | Outcome::HangUp) => None,
             Err(_) => {
                 state.waiting.remove(&ticket);
-                self.apply(&mut state, self.clock.now(), Input::Gone(vec![ticket]));
+                self.apply(&mut state, now, Input::Gone(vec![ticket]));
                 None
             }
         }
@@ -182,10 +185,16 @@ impl Core {
         self.state().machine.set_addresses(addresses);
     }
 
-    /// Moves the clock; what is due by that happens at once.
-    pub(crate) fn jump(&self, by: Millis) {
-        self.clock.jump(by);
+    /// Moves the clock forward; what is due by that has happened when this returns.
+    pub(crate) fn jump(&self, by: Millis) -> Result<(), Halted> {
+        let mut state = self.state();
+        check_jump(by, self.clock.ahead())?;
+        let to = self.clock.now().max(state.machine.now()) + by;
+        self.keep_at(&mut state, to, Some(&Entry::Time))?;
+        self.clock.reach(to);
+        self.apply(&mut state, to, Input::Tick);
         self.timer.notify_one();
+        Ok(())
     }
 
     /// Takes no request on a node for a time.
@@ -231,8 +240,16 @@ impl Core {
                 },
             }
             let mut state = self.state();
-            if !state.stopped && state.machine.next_wake().is_some_and(|at| at <= self.clock.now()) {
-                self.apply(&mut state, self.clock.now(), Input::Tick);
+            if state.machine.next_wake().is_none_or(|at| at > self.clock.now()) {
+                continue;
+            }
+            match self.keep(&mut state, None) {
+                Ok(now) => self.apply(&mut state, now, Input::Tick),
+                Err(Halted::Stopped) => return,
+                Err(error) => {
+                    tracing::error!(%error, "time passes no more: what it does cannot be kept");
+                    return;
+                }
             }
         }
     }
@@ -240,6 +257,13 @@ impl Core {
     /// Nothing is applied from now on; the journal's file is free for the next one.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
+        let state = &mut *state;
+        if let Some(journal) = state.journal.as_mut().filter(|journal| journal.is_ahead()) {
+            let digest = Entry::Digest(state.machine.digest());
+            if let Err(error) = journal.append(state.machine.now(), &digest) {
+                tracing::warn!(%error, "the journal ends without a digest");
+            }
+        }
         state.stopped = true;
         state.journal = None;
         state.waiting.clear();
@@ -259,14 +283,23 @@ impl Core {
 
     /// Writes down what is kept; says at which time it is to be applied.
     fn keep(&self, state: &mut State, entry: Option<&Entry<'_>>) -> Result<Millis, Halted> {
+        let now = self.clock.now().max(state.machine.now());
+        self.keep_at(state, now, entry)?;
+        Ok(now)
+    }
+
+    fn keep_at(&self, state: &mut State, now: Millis, entry: Option<&Entry<'_>>) -> Result<(), Halted> {
         if state.stopped {
             return Err(Halted::Stopped);
         }
-        let now = self.clock.now();
-        if let (Some(journal), Some(entry)) = (&mut state.journal, entry) {
-            journal.append(now, entry)?;
+        let Some(journal) = &mut state.journal else { return Ok(()) };
+        // An input says how far time has come; one that is not kept must not move time on alone.
+        let entry = entry.or_else(|| state.machine.changes_by(now).then_some(&Entry::Time));
+        let Some(entry) = entry else { return Ok(()) };
+        if journal.wants_digest() {
+            journal.append(state.machine.now(), &Entry::Digest(state.machine.digest()))?;
         }
-        Ok(now)
+        Ok(journal.append(now, entry)?)
     }
 
     fn apply(&self, state: &mut State, now: Millis, input: Input) {
@@ -285,6 +318,19 @@ impl Core {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("the machine does not panic; where it did, it is in no state to go on")
     }
+}
+
+fn check_jump(by: Millis, ahead: Millis) -> Result<(), Halted> {
+    if by <= 0 {
+        return Err(Halted::Impossible(format!("time cannot jump by {by} ms: it goes forward only")));
+    }
+    if by > MOST_AHEAD - ahead {
+        return Err(Halted::Impossible(format!(
+            "time cannot jump by {by} ms: it is {ahead} ms ahead, and may be {MOST_AHEAD} ms (100 years) in all; begin \
+             with an empty folder"
+        )));
+    }
+    Ok(())
 }
 
 impl State {

@@ -167,9 +167,12 @@ impl Broker {
         self.core.step(step)
     }
 
-    /// Moves the broker's clock forward.
-    pub fn jump_clock(&self, by_ms: Millis) {
-        self.core.jump(by_ms);
+    /// Moves the broker's clock forward; what is due by that has happened when this returns.
+    ///
+    /// # Errors
+    /// The jump is not above zero, or leads with those before it over 100 years ahead; or it cannot be journaled.
+    pub fn jump_clock(&self, by_ms: Millis) -> Result<(), Halted> {
+        self.core.jump(by_ms)
     }
 
     /// The broker's time.
@@ -215,10 +218,10 @@ fn open(settings: Settings, options: &ServerOptions) -> Result<Arc<Core>, StartE
     let (mut journal, restored) = Journal::open(folder, settings, clock.now(), options.sync)?;
     let Restored { mut machine, next_ticket, records } = restored;
     // A clock that was made to jump is not made to go back.
-    clock.jump((machine.now() - clock.now()).max(0));
+    clock.reach(machine.now());
     let waiting = machine.waiting();
     if !waiting.is_empty() {
-        let now = clock.now();
+        let now = clock.now().max(machine.now());
         journal.append(now, &Entry::Gone(&waiting))?;
         machine.step(now, Input::Gone(waiting));
     }

@@ -87,8 +87,22 @@ async fn the_broker_lives_on_a_paused_clock() {
     assert_eq!(broker.now(), 1_000_000);
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     assert_eq!(broker.now(), 4_600_000);
-    broker.jump_clock(400_000);
+    broker.jump_clock(400_000).unwrap();
     assert_eq!(broker.now(), 5_000_000);
+}
+
+#[tokio::test]
+async fn the_clock_goes_forward_only_and_never_out_of_its_range() {
+    let broker = Broker::start(Settings::default(), ServerOptions::default()).await.unwrap();
+    let before = broker.now();
+    for by in [0, -1, i64::MIN, i64::MAX, 100 * 366 * 86_400_000] {
+        let refused = broker.jump_clock(by).unwrap_err().to_string();
+        assert!(refused.contains(&by.to_string()), "{refused}");
+    }
+    assert!(broker.now() - before < 60_000);
+    broker.jump_clock(60 * 365 * 86_400_000).unwrap();
+    let refused = broker.jump_clock(60 * 365 * 86_400_000).unwrap_err().to_string();
+    assert!(refused.contains("in all"), "{refused}");
 }
 
 #[tokio::test]

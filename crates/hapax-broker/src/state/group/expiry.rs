@@ -67,8 +67,8 @@ impl Machine {
         }
     }
 
-    /// Forgets what has expired; at once, whatever nobody needs.
-    pub(crate) fn expire_offsets(&mut self, at_once: bool) {
+    /// Forgets what has expired; at once, whatever nobody needs. Says whether there was anything.
+    pub(crate) fn expire_offsets(&mut self, at_once: bool) -> bool {
         if self.groups.expiry_due.is_some_and(|due| due <= self.now) {
             self.groups.expiry_due = None;
         }
@@ -80,18 +80,22 @@ impl Machine {
             let offsets = offsets.filter(|(_, at)| at_once || *at <= self.now).map(|(at, _)| at);
             expired.push((id.clone(), offsets.collect::<Vec<_>>()));
         }
+        let mut found = false;
         for (id, offsets) in expired {
+            found |= !offsets.is_empty();
             self.delete_offsets(&id, &offsets);
             let is_free = |group: &&mut Group| {
                 let pending = group.offsets.pending.values().any(|pending| !pending.is_empty());
                 group.phase == Phase::Empty && group.offsets.committed.is_empty() && !pending
             };
             if self.group_mut(&id).filter(|group| is_free(group)).is_some() {
+                found = true;
                 self.forget_group(&id);
             }
         }
         if self.groups.shards.values().any(|shard| !shard.groups.is_empty()) {
             self.wake_offset_expiry();
         }
+        found
     }
 }

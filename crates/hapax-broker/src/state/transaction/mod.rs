@@ -39,7 +39,7 @@ mod write;
 pub(crate) use add::{Admission, Admit};
 pub use write::AppendFault;
 
-use super::{Code, Machine, Millis, NodeId};
+use super::{Code, Machine, Millis, NodeId, digest::feed};
 use metadata::{Level, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,6 +65,8 @@ pub(crate) struct Coordinator {
     faults: BTreeMap<String, AppendFault>,
 }
 
+feed!(Coordinator { shards, hold_markers, held, blocks, next_block, reaper_due, expiry_due, faults });
+
 /// The ids of one partition at the node that leads it.
 #[derive(Debug)]
 struct Shard {
@@ -74,6 +76,8 @@ struct Shard {
     loading: bool,
     transactions: BTreeMap<String, Transaction>,
 }
+
+feed!(Shard { node, epoch, loading, transactions });
 
 /// `String.hashCode` of Java: over UTF-16 code units and not over bytes.
 pub(crate) fn java_hash(text: &str) -> i32 {
