@@ -95,7 +95,7 @@ impl From<Halted> for Refusal {
     fn from(error: Halted) -> Self {
         let code = match error {
             Halted::Impossible(_) => StatusCode::BAD_REQUEST,
-            Halted::Stopped | Halted::Journal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Halted::Stopped | Halted::Crashed | Halted::Journal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self(code, error.to_string())
     }

@@ -1,6 +1,6 @@
 //! Which listener here stands for which address there, and answers that carry addresses.
 
-use super::connection;
+use super::{connection, name::Names};
 use crate::{
     fault::Faults,
     server::{StartError, bind, spawn_with},
@@ -15,7 +15,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI32, Ordering},
     },
     time::Duration,
@@ -41,6 +41,7 @@ pub(crate) struct Routes {
     pub(crate) stop: watch::Sender<bool>,
     listen: SocketAddr,
     advertise: Option<String>,
+    names: Mutex<Names>,
     known: Mutex<BTreeMap<(String, u16), Arc<Local>>>,
 }
 
@@ -56,6 +57,12 @@ pub(crate) struct Local {
 }
 
 impl Local {
+    /// Lets no request and no answer through for a time.
+    pub(crate) fn stall(&self, wait: Duration) {
+        let mut stalled = self.stalled.lock().expect("nothing panics while it holds the lock");
+        *stalled = (*stalled).max(Some(after(wait)));
+    }
+
     /// Waits until no rule stalls the node.
     pub(crate) async fn awake(&self) {
         loop {
@@ -90,7 +97,12 @@ pub(crate) fn parse(address: &str) -> Result<(String, u16), StartError> {
 impl Routes {
     pub(crate) fn new(faults: Faults, listen: SocketAddr, advertise: Option<String>) -> Arc<Self> {
         let stop = watch::Sender::new(false);
-        Arc::new(Self { faults, stop, listen, advertise, known: Mutex::default() })
+        Arc::new(Self { faults, stop, listen, advertise, names: Mutex::default(), known: Mutex::default() })
+    }
+
+    /// The names of topics that answers have told.
+    pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The address here that stands for one there; listens on it from now on.
@@ -145,14 +157,14 @@ impl Routes {
         Ok(here)
     }
 
-    /// Lets no request through to a node for a time.
-    pub(crate) fn stall(&self, node: i32, wait: Duration) {
-        let until = after(wait);
+    /// Lets no request and no answer through to a node for a time; says whether a listener stands for that node.
+    pub(crate) fn stall(&self, node: i32, wait: Duration) -> bool {
         let known = self.known.lock().expect("nothing panics while it holds the lock");
-        for local in known.values().filter(|local| local.node.load(Ordering::Relaxed) == node) {
-            let mut stalled = local.stalled.lock().expect("nothing panics while it holds the lock");
-            *stalled = (*stalled).max(Some(until));
-        }
+        let of_node = |local: &&Arc<Local>| local.node.load(Ordering::Relaxed) == node;
+        known.values().filter(of_node).fold(false, |_, local| {
+            local.stall(wait);
+            true
+        })
     }
 
     /// Rewrites an answer; says whether there was anything to rewrite.

@@ -14,11 +14,12 @@
 
 mod address;
 mod connection;
+mod name;
 
 use crate::{
     control,
     fault::{Faults, Place},
-    server::{StartError, announce, bind, spawn},
+    server::{StartError, announce, bind, host_port, spawn},
 };
 use address::{Routes, parse};
 use std::{
@@ -65,7 +66,7 @@ impl Proxy {
         for (host, port) in upstream {
             let local = Routes::local(&routes, &host, port, None)
                 .map_err(|source| StartError::Listen { address: options.listen, source })?;
-            bootstrap.push(format!("{}:{}", local.0, local.1));
+            bootstrap.push(host_port(&local));
         }
         let bootstrap = bootstrap.join(",");
         let control = match options.control {

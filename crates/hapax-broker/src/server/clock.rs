@@ -8,10 +8,6 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The most that a broker's time is ahead of the clock that it started with: sums of times and time-outs are far from
-/// their limits, however often it jumps.
-pub(crate) const MOST_AHEAD: Millis = 100 * 365 * 24 * 3_600_000;
-
 #[derive(Debug)]
 pub(crate) struct Clock {
     start: Instant,

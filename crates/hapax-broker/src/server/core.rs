@@ -7,11 +7,11 @@
 //! - when something happens by itself, the journal says how far time has come before it does: at any clock, and with any
 //!   input behind it, a replay comes to the same.
 
-use super::clock::{Clock, MOST_AHEAD};
+use super::clock::Clock;
 use crate::{
-    fault::{Faults, Place},
+    fault::{Faults, Place, Turn},
     journal::{Entry, Journal, JournalError},
-    state::{Call, Input, Machine, Millis, NodeId, Outcome, Step, Ticket},
+    state::{Call, Input, LONGEST_MS, Machine, Millis, NodeId, Outcome, Step, Ticket},
     wire::{Request, Response},
 };
 use bytes::Bytes;
@@ -31,9 +31,12 @@ pub enum Halted {
     /// The broker was stopped.
     #[error("the broker has stopped")]
     Stopped,
-    /// A step names what is not there.
+    /// A step names what is not there, or a jump leads out of time.
     #[error("{0}")]
     Impossible(String),
+    /// The broker has crashed since its client connected.
+    #[error("the broker crashed after the request had come")]
+    Crashed,
     /// The input cannot be kept, so it is not applied either.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -56,6 +59,8 @@ struct State {
     machine: Machine,
     journal: Option<Journal>,
     waiting: BTreeMap<Ticket, Waiting>,
+    /// Of rules that let the next append for an id fail: they have acted when it does.
+    failing: BTreeMap<String, Turn>,
     next_ticket: u64,
     /// When the timer task will wake by itself.
     armed: Option<Millis>,
@@ -102,8 +107,15 @@ impl Core {
         clock: Clock,
     ) -> Arc<Self> {
         let unstable = machine.settings().two_phase_commit;
-        let state =
-            State { machine, journal, waiting: BTreeMap::new(), next_ticket, armed: None, stopped: false };
+        let state = State {
+            machine,
+            journal,
+            waiting: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            next_ticket,
+            armed: None,
+            stopped: false,
+        };
         Arc::new(Self {
             state: Mutex::new(state),
             clock,
@@ -115,9 +127,10 @@ impl Core {
         })
     }
 
-    /// Hands a request to the machine.
+    /// Hands a request to the machine, of a connection that began after as many crashes.
     pub(crate) fn submit(
         self: &Arc<Self>,
+        crashes: u64,
         node: NodeId,
         version: i16,
         client_id: Option<String>,
@@ -125,6 +138,9 @@ impl Core {
         body: &Bytes,
     ) -> Result<Pending, Halted> {
         let mut state = self.state();
+        if *self.crashes.borrow() != crashes {
+            return Err(Halted::Crashed);
+        }
         let ticket = state.ticket();
         let call = Call { ticket, node, version, client_id };
         let key = request.key();
@@ -139,13 +155,34 @@ impl Core {
 
     /// Acts on the machine itself. A crash cuts every connection.
     pub(crate) fn step(&self, step: Step) -> Result<(), Halted> {
+        self.act(step, None)
+    }
+
+    /// Acts on the machine for a rule, which has acted if anything changed.
+    pub(crate) fn step_of(&self, step: Step, turn: &Turn) -> Result<(), Halted> {
+        self.act(step, Some(turn))
+    }
+
+    fn act(&self, step: Step, turn: Option<&Turn>) -> Result<(), Halted> {
         let crash = matches!(step, Step::Crash);
+        let arms = match &step {
+            Step::FailAppend { transactional_id, .. } => Some(transactional_id.clone()),
+            _ => None,
+        };
         let mut state = self.state();
         if let Some(why) = state.machine.objection(&step) {
             return Err(Halted::Impossible(why));
         }
         let now = self.keep(&mut state, Some(&Entry::Step(&step)))?;
         self.apply(&mut state, now, Input::Step(step));
+        match (arms, turn) {
+            _ if !state.machine.changed() => {
+                turn.iter().for_each(|turn| turn.idle("all is as the step would make it"));
+            }
+            (Some(id), Some(turn)) => drop(state.failing.insert(id, turn.clone())),
+            (Some(id), None) => drop(state.failing.remove(&id)),
+            (None, turn) => turn.iter().for_each(|turn| turn.acted()),
+        }
         if crash {
             self.crashes.send_modify(|crashes| *crashes += 1);
         }
@@ -197,12 +234,17 @@ impl Core {
         Ok(())
     }
 
-    /// Takes no request on a node for a time.
-    pub(crate) fn stall(&self, node: NodeId, wait: Duration) {
+    /// Takes no request on a node for a time, and gives no answer.
+    pub(crate) fn stall(&self, node: NodeId, wait: Duration) -> Result<(), Halted> {
+        let nodes = self.look(|machine| machine.settings().nodes);
+        if !(1..=nodes).contains(&node.0) {
+            return Err(Halted::Impossible(format!("there is no node {}; there are 1 to {nodes}", node.0)));
+        }
         let until = self.clock.after(wait);
         let mut stalls = self.stalls.lock().expect("nothing panics while it holds the lock");
         let stalled = stalls.entry(node).or_insert(until);
         *stalled = until.max(*stalled);
+        Ok(())
     }
 
     /// Waits until a node takes requests.
@@ -267,6 +309,7 @@ impl Core {
         state.stopped = true;
         state.journal = None;
         state.waiting.clear();
+        state.failing.clear();
     }
 
     fn forget(&self, ticket: Ticket) {
@@ -303,7 +346,9 @@ impl Core {
     }
 
     fn apply(&self, state: &mut State, now: Millis, input: Input) {
-        for reply in state.machine.step(now, input) {
+        let replies = state.machine.step(now, input);
+        state.settle();
+        for reply in replies {
             if let Some(waiting) = state.waiting.remove(&reply.ticket) {
                 let _ = waiting.to.send(reply.outcome);
             }
@@ -324,9 +369,9 @@ fn check_jump(by: Millis, ahead: Millis) -> Result<(), Halted> {
     if by <= 0 {
         return Err(Halted::Impossible(format!("time cannot jump by {by} ms: it goes forward only")));
     }
-    if by > MOST_AHEAD - ahead {
+    if by > LONGEST_MS - ahead {
         return Err(Halted::Impossible(format!(
-            "time cannot jump by {by} ms: it is {ahead} ms ahead, and may be {MOST_AHEAD} ms (100 years) in all; begin \
+            "time cannot jump by {by} ms: it is {ahead} ms ahead, and may be {LONGEST_MS} ms (100 years) in all; begin \
              with an empty folder"
         )));
     }
@@ -334,9 +379,42 @@ fn check_jump(by: Millis, ahead: Millis) -> Result<(), Halted> {
 }
 
 impl State {
+    /// Counts the rules whose append has failed, before anybody is told, and gives up those that a crash has disarmed.
+    fn settle(&mut self) {
+        let Self { machine, failing, .. } = self;
+        failing.retain(|id, turn| {
+            let spent = machine.spent.contains(id);
+            if spent {
+                turn.acted();
+            }
+            !spent && machine.append_fails(id)
+        });
+    }
+
     fn ticket(&mut self) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         ticket
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Settings;
+    use kafka_protocol::messages::HeartbeatRequest;
+
+    #[tokio::test]
+    async fn a_request_that_came_before_a_crash_is_not_applied_after_it() {
+        let clock = Clock::new(Some(1_000_000));
+        let core = Core::new(Machine::new(Settings::default(), clock.now()), None, 0, clock);
+        let submit = |crashes| {
+            core.submit(crashes, NodeId(1), 4, None, HeartbeatRequest::default().into(), &Bytes::new())
+        };
+        let before = *core.crashes().borrow();
+        assert!(submit(before).is_ok());
+        core.step(Step::Crash).unwrap();
+        assert!(matches!(submit(before), Err(Halted::Crashed)));
+        assert!(submit(before + 1).is_ok());
     }
 }

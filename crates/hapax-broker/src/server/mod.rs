@@ -20,7 +20,7 @@ pub use topic::TopicRefused;
 pub(crate) use announce::announce;
 
 pub(crate) use self::core::Core;
-pub(crate) use connection::{grow_old, is_silent};
+pub(crate) use connection::is_silent;
 pub(crate) use listener::{Bound, bind, spawn_with};
 
 use crate::{
@@ -253,13 +253,26 @@ fn listen(options: &ServerOptions, nodes: i32) -> Result<Listening, StartError> 
 }
 
 fn bootstrap(addresses: &BTreeMap<NodeId, (String, u16)>) -> String {
-    let of = |(host, port): &(String, u16)| {
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-    };
-    addresses.values().map(of).collect::<Vec<_>>().join(",")
+    addresses.values().map(host_port).collect::<Vec<_>>().join(",")
+}
+
+/// An address as clients are given it: with brackets around a host that has colons.
+pub(crate) fn host_port((host, port): &(String, u16)) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Runs a task until it ends or all are told to stop.
 pub(crate) fn spawn(stop: &watch::Sender<bool>, task: impl Future<Output = ()> + Send + 'static) {
     listener::spawn_with(stop.subscribe(), task);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_with_colons_is_told_in_brackets() {
+        assert_eq!(host_port(&("::1".to_owned(), 9092)), "[::1]:9092");
+        assert_eq!(host_port(&("localhost".to_owned(), 9092)), "localhost:9092");
+    }
 }

@@ -48,6 +48,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Milliseconds since 1970.
 pub type Millis = i64;
 
+/// No period, wait or jump is longer: 100 years. So no sum of times leaves its range.
+pub(crate) const LONGEST_MS: Millis = 100 * 365 * 24 * 3_600_000;
+
 /// A request that is not answered yet, named by whoever hands it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);

@@ -53,9 +53,9 @@ const LONG: i64 = 3_600_000;
 
 /// A producer as a client knows it.
 #[derive(Clone, Copy, Debug)]
-struct Producer {
-    id: i64,
-    epoch: i16,
+pub(crate) struct Producer {
+    pub(crate) id: i64,
+    pub(crate) epoch: i16,
 }
 
 /// Where a producer's sequence goes on.
@@ -110,7 +110,7 @@ fn zigzag(into: &mut BytesMut, value: i64) {
 }
 
 /// A batch of version 2 that is in order.
-fn batch(producer: Producer, sequence: i32, transactional: bool, count: i32, now: i64) -> Bytes {
+pub(crate) fn batch(producer: Producer, sequence: i32, transactional: bool, count: i32, now: i64) -> Bytes {
     let mut body = BytesMut::new();
     body.put_i16(if transactional { 16 } else { 0 });
     body.put_i32(count - 1);
