@@ -61,7 +61,7 @@ impl Proxy {
     /// The address is none, or one here is taken. Whether the cluster is there is seen by the first client only.
     pub async fn start(upstream: &str, options: ProxyOptions) -> Result<Self, StartError> {
         let upstream = upstream.split(',').map(str::trim).map(parse).collect::<Result<Vec<_>, _>>()?;
-        let routes = Routes::new(Faults::new(Place::Proxy), options.listen, options.advertise);
+        let routes = Routes::new(Faults::new(Place::Proxy), options.listen, options.advertise.clone());
         let mut bootstrap = Vec::new();
         for (host, port) in upstream {
             let local = Routes::local(&routes, &host, port, None)
@@ -74,8 +74,12 @@ impl Proxy {
             Some(address) => {
                 let bound = bind(address).map_err(|source| StartError::Listen { address, source })?;
                 let at = bound.address();
-                let subject = control::Subject::Proxy(routes.faults.clone());
-                spawn(&routes.stop, control::serve(bound, subject, bootstrap.clone()));
+                let served = control::Served {
+                    subject: control::Subject::Proxy(routes.faults.clone()),
+                    bootstrap: bootstrap.clone(),
+                    advertised: options.advertise,
+                };
+                spawn(&routes.stop, control::serve(bound, served, routes.stop.subscribe()));
                 Some(at)
             }
         };

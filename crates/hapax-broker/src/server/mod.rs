@@ -39,6 +39,9 @@ use std::{
 };
 use tokio::{io::DuplexStream, sync::watch};
 
+/// The year 3000.
+const LATEST_START_MS: Millis = 32_503_680_000_000;
+
 /// What an in-memory connection holds in each direction before its writer waits.
 const PIPE: usize = 256 * 1024;
 
@@ -57,7 +60,7 @@ pub struct ServerOptions {
     /// Is each record of the journal forced to disk before its answer? Needed against a machine that dies, not
     /// against a process that does.
     pub sync: bool,
-    /// The broker's time at its start, instead of the wall clock's.
+    /// The broker's time at its start, instead of the wall clock's; a journal that has come further goes on there.
     pub start_ms: Option<Millis>,
 }
 
@@ -121,8 +124,12 @@ impl Broker {
             Some(address) => {
                 let bound = bind(address).map_err(|source| StartError::Listen { address, source })?;
                 let at = bound.address();
-                let bootstrap = bootstrap(&addresses);
-                spawn(&stop, control::serve(bound, control::Subject::Broker(Arc::clone(&core)), bootstrap));
+                let served = control::Served {
+                    subject: control::Subject::Broker(Arc::clone(&core)),
+                    bootstrap: bootstrap(&addresses),
+                    advertised: options.advertise.clone(),
+                };
+                spawn(&stop, control::serve(bound, served, stop.subscribe()));
                 Some(at)
             }
         };
@@ -208,8 +215,10 @@ impl Drop for Broker {
 }
 
 fn open(settings: Settings, options: &ServerOptions) -> Result<Arc<Core>, StartError> {
-    if !(1..=1_000).contains(&settings.nodes) {
-        return Err(StartError::Settings(format!("{} nodes; there are 1 to 1000", settings.nodes)));
+    settings.check().map_err(StartError::Settings)?;
+    if let Some(start) = options.start_ms.filter(|start| !(0..=LATEST_START_MS).contains(start)) {
+        let why = format!("start_ms is {start}; it may be 0 to {LATEST_START_MS}, which is the year 3000");
+        return Err(StartError::Settings(why));
     }
     let clock = Clock::new(options.start_ms);
     let Some(folder) = &options.data else {

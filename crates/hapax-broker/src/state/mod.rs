@@ -179,6 +179,58 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether they make a cluster.
+    ///
+    /// # Errors
+    /// Which one does not, and what it may be.
+    pub fn check(&self) -> Result<(), String> {
+        /// Topics with more partitions than this are nobody's test.
+        const MOST_PARTITIONS: i64 = 10_000;
+        let Self {
+            seed: _,
+            nodes,
+            transaction_version,
+            marker_delay_ms,
+            timeout_interval_ms,
+            max_timeout_ms,
+            id_expiration_ms,
+            expiry_interval_ms,
+            producer_expiration_ms,
+            load_ms,
+            transaction_partitions,
+            offsets_partitions,
+            offsets_retention_ms,
+            rebalance_delay_ms,
+            auto_create_topics: _,
+            default_partitions,
+            max_message_bytes,
+            two_phase_commit: _,
+        } = self;
+        let ranges = [
+            ("nodes", i64::from(*nodes), 1, 1_000),
+            ("transaction_version", i64::from(*transaction_version), 0, 2),
+            ("marker_delay_ms", *marker_delay_ms, 0, LONGEST_MS),
+            ("timeout_interval_ms", *timeout_interval_ms, 1, LONGEST_MS),
+            ("max_timeout_ms", i64::from(*max_timeout_ms), 1, i64::from(i32::MAX)),
+            ("id_expiration_ms", *id_expiration_ms, 1, LONGEST_MS),
+            ("expiry_interval_ms", *expiry_interval_ms, 1, LONGEST_MS),
+            ("producer_expiration_ms", *producer_expiration_ms, 1, LONGEST_MS),
+            ("load_ms", *load_ms, 0, LONGEST_MS),
+            ("transaction_partitions", i64::from(*transaction_partitions), 1, MOST_PARTITIONS),
+            ("offsets_partitions", i64::from(*offsets_partitions), 1, MOST_PARTITIONS),
+            ("offsets_retention_ms", *offsets_retention_ms, 1, LONGEST_MS),
+            ("rebalance_delay_ms", *rebalance_delay_ms, 0, LONGEST_MS),
+            ("default_partitions", i64::from(*default_partitions), 1, MOST_PARTITIONS),
+            ("max_message_bytes", i64::from(*max_message_bytes), 0, i64::from(i32::MAX)),
+        ];
+        match ranges.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value)) {
+            Some((name, value, least, most)) => {
+                Err(format!("{name} is {value}; it may be {least} to {most}"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Clusters below level 2 answer as Kafka 3.9 does, which asks only whether a producer has any transaction open.
     pub(crate) fn compares_epochs(&self) -> bool {
         self.transaction_version >= 2

@@ -106,6 +106,24 @@ async fn the_clock_goes_forward_only_and_never_out_of_its_range() {
 }
 
 #[tokio::test]
+async fn settings_that_make_no_cluster_are_refused_by_name() {
+    let refusals = [
+        (Settings { nodes: 0, ..Settings::default() }, "nodes is 0"),
+        (Settings { transaction_version: 5, ..Settings::default() }, "transaction_version is 5"),
+        (Settings { transaction_partitions: 0, ..Settings::default() }, "transaction_partitions is 0"),
+        (Settings { offsets_partitions: -1, ..Settings::default() }, "offsets_partitions is -1"),
+        (Settings { timeout_interval_ms: 0, ..Settings::default() }, "timeout_interval_ms is 0"),
+        (Settings { load_ms: i64::MAX, ..Settings::default() }, "load_ms is 9223372036854775807"),
+    ];
+    for (settings, what) in refusals {
+        let refused = Broker::start(settings, ServerOptions::default()).await.unwrap_err().to_string();
+        assert!(refused.contains(what) && refused.contains("it may be"), "{refused}");
+    }
+    let options = ServerOptions { start_ms: Some(i64::MAX), ..ServerOptions::default() };
+    assert!(Broker::start(Settings::default(), options).await.is_err());
+}
+
+#[tokio::test]
 async fn the_first_line_of_the_program_tells_where_it_is() {
     let mut out = Vec::new();
     let options = ServerOptions { control: Some("127.0.0.1:0".parse().unwrap()), ..ServerOptions::default() };
