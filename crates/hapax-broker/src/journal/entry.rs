@@ -28,6 +28,7 @@ pub(crate) enum Entry<'a> {
 }
 
 /// What was kept.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it is made, once for each record")]
 pub(crate) enum Kept {
     /// An input, and when it came.
     Input(Millis, Input),

@@ -243,7 +243,8 @@ impl Journal {
         let unreadable = |error: serde_json::Error| self.foreign(&format!("its header: {error}"));
         let Format { format } = serde_json::from_slice(&payload).map_err(unreadable)?;
         if format != FORMAT {
-            return Err(self.foreign(&format!("format {format}; this release reads format {FORMAT} only")));
+            return Err(self.foreign(&format!("format {format}, and this release reads format {FORMAT} only: use the release that wrote it, or begin with an \
+                 empty folder")));
         }
         Ok(Some((serde_json::from_slice(&payload).map_err(unreadable)?, at)))
     }

@@ -32,6 +32,7 @@ const LARGEST_ANSWER: usize = 1 << 30;
 const READ_AHEAD: usize = 16 * 1024;
 
 /// What is to come back next.
+#[allow(clippy::large_enum_variant, reason = "almost all are answers, and a queue of them is short")]
 enum Expected {
     /// An answer, as its plan wants it.
     Answer { head: Head, plan: Plan, from: Source },
