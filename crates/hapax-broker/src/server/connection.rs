@@ -2,7 +2,7 @@
 
 use super::core::{Core, Halted, Pending};
 use crate::{
-    fault::{Act, Afterwards, Subject, Turn, Verdict, rebuff},
+    fault::{Act, Afterwards, Plan, Subject, Turn, Verdict, rebuff},
     state::{NodeId, Outcome, Step, partition_for},
     wire::{
         Request, Response,
@@ -97,6 +97,14 @@ enum Back {
     Close,
 }
 
+/// What comes of a request's fate.
+enum Met {
+    /// An outcome, which is told as any other.
+    Outcome(Outcome),
+    /// All that goes back.
+    Back(Back),
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn talk(&mut self) -> io::Result<()> {
         while let Some(frame) = frame::read(&mut self.read, frame::LARGEST_FRAME).await? {
@@ -124,9 +132,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn request(&mut self, asked: Asked) -> io::Result<Back> {
         let names = |id| self.core.look(|machine| machine.catalog.name(id).map(str::to_owned));
         let judged = self.core.faults.judge(&asked.head, Some(&asked.request), self.node.0, &names);
+        let head = asked.head.clone();
         let Some((subject, plan)) = judged else {
             self.core.awake(self.node).await;
-            let head = asked.head.clone();
             let outcome = self.apply(asked).await?;
             return encode(&head, outcome);
         };
@@ -134,48 +142,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.act(act, &subject).await?;
         }
         self.core.awake(self.node).await;
-        let head = asked.head.clone();
-        let outcome = match plan.fate() {
-            Some(Verdict::Drop(then)) => {
-                plan.met();
-                return Ok(without_answer(*then));
-            }
-            Some(Verdict::Error { code, applied }) => {
-                let answer = rebuff(&asked.request, head.version, *code);
-                let silent = is_silent(&asked.request);
-                if *applied {
-                    self.apply(asked).await?;
-                }
-                plan.met();
-                match silent {
-                    // Kafka closes a connection whose client wants no answer and there is an error to tell.
-                    true => Outcome::HangUp,
-                    false => Outcome::Answer(answer),
-                }
-            }
-            Some(Verdict::Crash) => Outcome::HangUp,
-            _ => self.apply(asked).await?,
+        let outcome = match &plan.fate {
+            None => changed(self.apply(asked).await?, &plan),
+            Some(fate) => match self.meet(fate, asked, &plan).await? {
+                Met::Outcome(outcome) => outcome,
+                Met::Back(back) => return Ok(back),
+            },
         };
-        if let (Some(Verdict::Crash | Verdict::CrashAfter), Some(Act { turn, .. })) =
-            (plan.fate(), &plan.fate)
-        {
-            self.core.step_of(Step::Crash, turn).map_err(io::Error::other)?;
-            return Ok(Back::Close);
+        if matches!(outcome, Outcome::Answer(_)) {
+            plan.delay_answer().await;
         }
-        if let Some(Verdict::LoseAnswer(then)) = plan.fate() {
-            plan.met();
-            return Ok(without_answer(*then));
-        }
-        let outcome = match (outcome, plan.fate()) {
-            (Outcome::Answer(mut response), fate) => {
-                if !matches!(fate, Some(Verdict::Error { .. })) {
-                    plan.change(&mut response);
-                }
-                plan.delay_answer().await;
-                Outcome::Answer(response)
-            }
-            (outcome, _) => outcome,
-        };
         Ok(match (encode(&head, outcome)?, plan.ends_answers()) {
             (Back::Frame(frame), _) => plan.cut(&frame).map_or(Back::Frame(frame), Back::Part),
             (_, Some(then)) => {
@@ -184,6 +160,51 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             (back, None) => back,
         })
+    }
+
+    /// Lets a request meet its fate.
+    async fn meet(&mut self, fate: &Act, asked: Asked, plan: &Plan) -> io::Result<Met> {
+        let Act { turn, verdict } = fate;
+        match verdict {
+            Verdict::Drop(then) => {
+                turn.acted();
+                Ok(Met::Back(without_answer(*then)))
+            }
+            Verdict::Crash => self.crash(turn),
+            Verdict::CrashAfter => {
+                self.apply(asked).await?;
+                self.crash(turn)
+            }
+            Verdict::LoseAnswer(then) => {
+                self.apply(asked).await?;
+                turn.acted();
+                Ok(Met::Back(without_answer(*then)))
+            }
+            Verdict::Error { code, applied } => {
+                let answer = rebuff(&asked.request, asked.head.version, *code);
+                let silent = is_silent(&asked.request);
+                if *applied {
+                    self.apply(asked).await?;
+                }
+                turn.acted();
+                // Kafka closes a connection whose client wants no answer and there is an error to tell.
+                Ok(Met::Outcome(if silent { Outcome::HangUp } else { Outcome::Answer(answer) }))
+            }
+            Verdict::CutAnswer { .. }
+            | Verdict::Delay { .. }
+            | Verdict::DelayAnswer { .. }
+            | Verdict::StallNode { .. }
+            | Verdict::MoveLeader { .. }
+            | Verdict::MoveCoordinator
+            | Verdict::JumpClock { .. }
+            | Verdict::OldApiVersions { .. }
+            | Verdict::Step(_) => Ok(Met::Outcome(changed(self.apply(asked).await?, plan))),
+        }
+    }
+
+    fn crash(&self, turn: &Turn) -> io::Result<Met> {
+        self.core.step_of(Step::Crash, turn).map_err(io::Error::other)?;
+        Ok(Met::Back(Back::Close))
     }
 
     /// What a plan does before the request is applied.
@@ -241,7 +262,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn hand_in(&self, head: &Head, request: Request, body: &Bytes) -> io::Result<Pending> {
         self.core
             .submit(self.crashes, self.node, head.version, head.client_id.clone(), request, body)
-            .inspect_err(|error| tracing::error!(%error, "request refused"))
+            .inspect_err(|error| match error {
+                Halted::Crashed => tracing::debug!(%error, "request refused"),
+                Halted::Stopped | Halted::Impossible(_) | Halted::Journal(_) => {
+                    tracing::error!(%error, "request refused");
+                }
+            })
             .map_err(io::Error::other)
     }
 
@@ -299,6 +325,14 @@ fn encode(head: &Head, outcome: Outcome) -> io::Result<Back> {
             Ok(Back::Frame(frame.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?))
         }
     }
+}
+
+/// An answer as the plan wants it.
+fn changed(mut outcome: Outcome, plan: &Plan) -> Outcome {
+    if let Outcome::Answer(response) = &mut outcome {
+        plan.change(response);
+    }
+    outcome
 }
 
 fn move_leader(
