@@ -156,10 +156,16 @@ async fn a_connection_that_is_kept_alive_ends_with_the_broker() {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut some = [0; 1024];
     assert!(stream.read(&mut some).await.unwrap() > 0);
+    // Another one is in the middle of its request.
+    let mut half = TcpStream::connect(at).await.unwrap();
+    half.write_all(b"GET /address HTTP/1.1\r\n").await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     let stopped = tokio::time::timeout(client::PATIENCE, broker.stop());
     stopped.await.expect("a client that stays does not keep the broker from ending");
     let _ = stream.write_all(request.as_bytes()).await;
     let rest = tokio::time::timeout(client::PATIENCE, stream.read(&mut some)).await.expect("an end in time");
+    assert!(!matches!(rest, Ok(1..)), "it is answered after the end");
+    let rest = tokio::time::timeout(client::PATIENCE, half.read(&mut some)).await.expect("an end in time");
     assert!(!matches!(rest, Ok(1..)), "it is answered after the end");
 }
 
