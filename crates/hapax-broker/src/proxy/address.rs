@@ -28,6 +28,9 @@ use tokio::{
 /// A cluster has fewer nodes than this; what tells of more is no cluster.
 const MOST_LISTENERS: usize = 1_000;
 
+/// Stands for the number of a node that is not known.
+pub(crate) const UNKNOWN: i32 = -1;
+
 /// As in the server's listener.
 const OUT_OF_BREATH: Duration = Duration::from_millis(10);
 
@@ -48,7 +51,7 @@ pub(crate) struct Routes {
 /// A listener here.
 #[derive(Debug)]
 pub(crate) struct Local {
-    /// The node behind it, once an answer has told it.
+    /// The node behind it, once it or an answer has told it.
     pub(crate) node: AtomicI32,
     /// Where that is.
     pub(crate) upstream: (String, u16),
@@ -132,7 +135,7 @@ impl Routes {
         let host = self.advertise.clone().unwrap_or_else(|| bound.address().ip().to_string());
         let here = (host, bound.address().port());
         let local = Arc::new(Local {
-            node: AtomicI32::new(node.unwrap_or(-1)),
+            node: AtomicI32::new(node.unwrap_or(UNKNOWN)),
             upstream: key.clone(),
             here: here.clone(),
             stalled: Mutex::default(),

@@ -1,7 +1,10 @@
 //! One client's connection and its own one to the node behind: requests go through as they come, answers come back in
 //! their order, as on a connection without a proxy.
 
-use super::address::{Local, Routes, has_addresses};
+use super::{
+    address::{Local, Routes, UNKNOWN, has_addresses},
+    identity::identify,
+};
 use crate::{
     fault::{Act, Afterwards, Plan, Verdict, rebuff},
     server::is_silent,
@@ -60,6 +63,11 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (host, port) = &local.upstream;
+    if local.node.load(Ordering::Relaxed) == UNKNOWN
+        && let Some(node) = identify(&local.upstream).await
+    {
+        local.node.store(node, Ordering::Relaxed);
+    }
     let node = match tokio::net::TcpStream::connect((host.as_str(), *port)).await {
         Ok(node) => node,
         Err(error) => {

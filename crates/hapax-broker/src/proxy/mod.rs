@@ -14,6 +14,7 @@
 
 mod address;
 mod connection;
+mod identity;
 mod name;
 
 use crate::{

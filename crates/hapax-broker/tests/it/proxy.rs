@@ -221,6 +221,17 @@ async fn apiversions_in_a_version_that_nobody_knows_meets_rules_at_both() {
 }
 
 #[tokio::test]
+async fn a_rule_for_a_node_holds_from_the_first_request_on() {
+    let (_broker, proxy) = pair().await;
+    let guard = proxy.faults().guard(Rule::on(ApiKey::EndTxn).node(2).always().error(51)).unwrap();
+    let addresses: Vec<_> = proxy.bootstrap().split(',').collect();
+    let first = Client::connect(addresses[0]).await.ask(4, client::end("x", true)).await;
+    let second = Client::connect(addresses[1]).await.ask(4, client::end("x", true)).await;
+    assert_ne!(error_of_end(&first), 51);
+    assert_eq!((error_of_end(&second), guard.fired()), (51, 1));
+}
+
+#[tokio::test]
 async fn a_stall_before_any_node_is_known_holds_one_listener_up() {
     let (_broker, proxy) = pair().await;
     let stall = Verdict::StallNode { ms: 400, node: None };
