@@ -27,12 +27,14 @@ const OUT_OF_BREATH: Duration = Duration::from_millis(10);
 /// Why a request may not come in, if it may not. `advertised` is a name that clients are told.
 pub(super) fn refusal(method: &Method, headers: &HeaderMap, advertised: Option<&str>) -> Option<Refusal> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    let host = text(header::HOST).unwrap_or_default();
-    if !is_here(host, advertised) {
+    let host = text(header::HOST);
+    // What a page sends always names a host.
+    if let Some(host) = host.filter(|host| !is_here(host, advertised)) {
         let why = format!("the host is {host:?}: ask the control port by its address or as localhost");
         return Some(Refusal(StatusCode::FORBIDDEN, why));
     }
-    if let Some(origin) = text(header::ORIGIN).filter(|origin| *origin != format!("http://{host}")) {
+    let own = host.map(|host| format!("http://{host}"));
+    if let Some(origin) = text(header::ORIGIN).filter(|origin| Some(*origin) != own.as_deref()) {
         let why =
             format!("the request comes from a page of {origin:?}: the control port takes none from others");
         return Some(Refusal(StatusCode::FORBIDDEN, why));

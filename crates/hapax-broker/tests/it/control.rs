@@ -130,7 +130,9 @@ async fn no_web_page_gets_in() {
         (format!("host: {at}\r\ncontent-type: application/json\r\norigin: https://evil.example"), 403),
         (format!("host: {at}\r\ncontent-type: application/json\r\norigin: null"), 403),
         ("host: evil.example\r\ncontent-type: application/json".to_owned(), 403),
-        ("content-type: application/json".to_owned(), 403),
+        ("content-type: application/json\r\norigin: http://evil.example".to_owned(), 403),
+        ("host:\r\ncontent-type: application/json".to_owned(), 403),
+        ("content-type: application/json".to_owned(), 204),
         (format!("host: {at}\r\ncontent-type: application/json; charset=utf-8\r\n{own}"), 204),
         (format!("host: localhost:{}\r\ncontent-type: Application/JSON", at.port()), 204),
     ] {
