@@ -111,6 +111,44 @@ where
     }
 }
 
+/// A request, as far as it is known here.
+struct Asked {
+    head: Head,
+    request: Option<Request>,
+    /// An answer without the node's.
+    told: Option<Response>,
+    /// Does the client want no answer?
+    silent: bool,
+}
+
+impl Asked {
+    fn read(frame: &Bytes) -> io::Result<Self> {
+        let mut body = frame.clone();
+        let head = match frame::head(&mut body) {
+            Ok(head) => head,
+            // A newer request than any we know of: nothing of it is read here.
+            Err(frame::Refused::Unsupported { .. }) if frame.len() >= 8 => {
+                let mut head = frame.clone();
+                let (key, version) = (head.get_i16(), head.get_i16());
+                Head { key, version, correlation: head.get_i32(), client_id: None }
+            }
+            Err(refused) => return Err(io::Error::new(io::ErrorKind::InvalidData, refused)),
+        };
+        let known = ApiKey::try_from(head.key).ok();
+        if known == Some(ApiKey::ApiVersions) && !is_ours(ApiKey::ApiVersions, head.version) {
+            // Its answer could not be held down; the client asks again in an older version.
+            let Ok(frame::Incoming::TooNew { head, answer }) = frame::decode(frame.clone(), false) else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            let request = Some(ApiVersionsRequest::default().into());
+            return Ok(Self { head, request, told: Some(answer.into()), silent: false });
+        }
+        let request = known.and_then(|key| frame::body_of(key, head.version, body.clone()).ok());
+        let silent = wants_no_answer(&head, request.as_ref(), &body);
+        Ok(Self { head, request, told: None, silent })
+    }
+}
+
 struct Forth<'a, R, W> {
     routes: &'a Arc<Routes>,
     local: &'a Arc<Local>,
@@ -135,31 +173,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Forth<'_, R, W> {
 
     /// Passes a request on; says whether more may follow.
     async fn request(&mut self, frame: Bytes) -> io::Result<bool> {
-        let mut body = frame.clone();
-        let head = match frame::head(&mut body) {
-            Ok(head) => head,
-            // A newer request than any we know of: nothing of it is read here.
-            Err(frame::Refused::Unsupported { .. }) if frame.len() >= 8 => {
-                let mut head = frame.clone();
-                let (key, version) = (head.get_i16(), head.get_i16());
-                Head { key, version, correlation: head.get_i32(), client_id: None }
-            }
-            Err(refused) => return Err(io::Error::new(io::ErrorKind::InvalidData, refused)),
-        };
-        let (head, request, told) = match ApiKey::try_from(head.key).ok() {
-            Some(ApiKey::ApiVersions) if !is_ours(ApiKey::ApiVersions, head.version) => {
-                // Its answer could not be held down; the client asks again in an older version.
-                let Ok(frame::Incoming::TooNew { head, answer }) = frame::decode(frame.clone(), false) else {
-                    return Err(io::ErrorKind::InvalidData.into());
-                };
-                (head, Some(ApiVersionsRequest::default().into()), Some(answer.into()))
-            }
-            Some(key) => {
-                let request = frame::body_of(key, head.version, body.clone()).ok();
-                (head, request, None)
-            }
-            None => (head, None, None),
-        };
+        let Asked { head, request, told, silent } = Asked::read(&frame)?;
         let node = self.local.node.load(Ordering::Relaxed);
         let judged =
             self.routes.faults.judge(&head, request.as_ref(), node, &|id| self.routes.names().get(id));
@@ -168,7 +182,6 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Forth<'_, R, W> {
             self.act(act).await;
         }
         self.local.awake().await;
-        let silent = wants_no_answer(&head, request.as_ref(), &body);
         let mut from = told.map_or(Source::Node, Source::Here);
         match (plan.fate(), &request) {
             (Some(Verdict::Drop(then)), _) => {
