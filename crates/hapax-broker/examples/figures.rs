@@ -124,7 +124,7 @@ fn idle(runtime: &tokio::runtime::Runtime) -> Outcome<[u64; 4]> {
     kilobytes[1] = resident()?;
     for (at, days) in [(2, 1), (3, 4)] {
         for _ in 0..days {
-            broker.jump_clock(A_DAY);
+            broker.jump_clock(A_DAY)?;
             client.ask(12, MetadataRequest::default().into())?;
         }
         kilobytes[at] = resident()?;

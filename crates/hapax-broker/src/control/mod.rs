@@ -11,9 +11,10 @@
 //! GET    /state        topics, partitions, transactions
 //! ```
 //!
-//! What is refused answers 400 (or 404) with `{"error": ".."}`. In front of a real cluster there is neither `/step`
+//! What is refused answers 400 (or 403, 404, 415) with `{"error": ".."}`; see [`door`] on who may come in. In front of a real cluster there is neither `/step`
 //! nor `/clock` nor `/state`: 404.
 
+mod door;
 mod state;
 
 pub(crate) use state::state;
@@ -25,14 +26,16 @@ use crate::{
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::{Path, State},
+    extract::{Path, Request, State},
     http::StatusCode,
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{delete, get, post},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// What is controlled.
 #[derive(Clone)]
@@ -47,10 +50,21 @@ pub(crate) enum Subject {
 struct Port {
     subject: Subject,
     bootstrap: Arc<str>,
+    advertised: Option<Arc<str>>,
 }
 
-/// Serves the control port.
-pub(crate) async fn serve(bound: Bound, subject: Subject, bootstrap: String) {
+/// What a control port serves, and for whom.
+pub(crate) struct Served {
+    pub(crate) subject: Subject,
+    pub(crate) bootstrap: String,
+    /// The name that clients are told, by which the port may be asked, too.
+    pub(crate) advertised: Option<String>,
+}
+
+/// Serves the control port. Its connections end when everything is told to stop.
+pub(crate) async fn serve(bound: Bound, served: Served, stop: watch::Receiver<bool>) {
+    let Served { subject, bootstrap, advertised } = served;
+    let port = Port { subject, bootstrap: bootstrap.into(), advertised: advertised.map(Into::into) };
     let router = Router::new()
         .route("/address", get(address))
         .route("/rules", get(rules).post(add_rule).delete(clear_rules))
@@ -58,8 +72,9 @@ pub(crate) async fn serve(bound: Bound, subject: Subject, bootstrap: String) {
         .route("/step", post(step))
         .route("/clock", post(clock))
         .route("/state", get(show_state))
-        .with_state(Port { subject, bootstrap: bootstrap.into() });
-    if let Err(error) = axum::serve(bound.listener, router).await {
+        .layer(middleware::from_fn_with_state(port.clone(), admit))
+        .with_state(port);
+    if let Err(error) = axum::serve(door::Door { bound, stop }, router).await {
         tracing::error!(%error, "the control port ended");
     }
 }
@@ -91,8 +106,25 @@ impl IntoResponse for Refusal {
     }
 }
 
+impl From<Halted> for Refusal {
+    fn from(error: Halted) -> Self {
+        let code = match error {
+            Halted::Impossible(_) => StatusCode::BAD_REQUEST,
+            Halted::Stopped | Halted::Crashed | Halted::Journal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self(code, error.to_string())
+    }
+}
+
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal(StatusCode::BAD_REQUEST, error.to_string()))
+}
+
+async fn admit(State(port): State<Port>, request: Request, next: Next) -> Response {
+    match door::refusal(request.method(), request.headers(), port.advertised.as_deref()) {
+        Some(refusal) => refusal.into_response(),
+        None => next.run(request).await,
+    }
 }
 
 async fn address(State(port): State<Port>) -> Json<Value> {
@@ -123,13 +155,7 @@ async fn remove_rule(State(port): State<Port>, Path(id): Path<u64>) -> Result<Re
 
 async fn step(State(port): State<Port>, body: Bytes) -> Result<StatusCode, Refusal> {
     let core = port.core()?;
-    core.step(read(&body)?).map_err(|error| {
-        let code = match error {
-            Halted::Impossible(_) => StatusCode::BAD_REQUEST,
-            Halted::Stopped | Halted::Journal(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Refusal(code, error.to_string())
-    })?;
+    core.step(read(&body)?)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -142,7 +168,7 @@ struct Jump {
 async fn clock(State(port): State<Port>, body: Bytes) -> Result<StatusCode, Refusal> {
     let core = port.core()?;
     let Jump { jump_ms } = read(&body)?;
-    core.jump(jump_ms);
+    core.jump(jump_ms)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -6,11 +6,12 @@
 //! ```
 //!
 //! Every rule that matches counts the match; of those that are due, all give their acts, and the first with a fate
-//! decides it. A rule that was not heard stays due, and so does one that found nothing to act on. Nothing here is random but by a rule's own seed, so one order of
-//! requests gets one order of faults.
+//! decides it. A rule that was not heard stays due, and so does one that found nothing to act on. Nothing here is
+//! random but by a rule's own seed, so one order of requests gets one order of faults.
 //!
-//! Refuses: doing any of it. The server and the proxy act on a [`Plan`]; this module only decides.
+//! Refuses: acting on a machine or a cluster. The server and the proxy carry a [`Plan`] out.
 
+mod plan;
 mod rebuff;
 mod registry;
 mod rule;
@@ -19,6 +20,6 @@ mod subject;
 pub use registry::{Faults, Invalid, Place, RuleGuard, RuleId, RuleReport};
 pub use rule::{Afterwards, Api, Rule, Verdict, When};
 
+pub(crate) use plan::{Act, Plan, Turn};
 pub(crate) use rebuff::rebuff;
-pub(crate) use registry::{Act, Plan};
 pub(crate) use subject::Subject;

@@ -1,16 +1,21 @@
 //! The rules that are in force, and how often each matched and acted.
 
 use super::{
+    plan::{Act, Plan, Turn},
     rule::{Rule, Verdict},
-    subject::{Names, Subject},
+    subject::Subject,
 };
-use crate::wire::{Request, Response, frame::Head};
+use crate::{
+    state::LONGEST_MS,
+    wire::{Request, frame::Head},
+};
 use kafka_protocol::messages::ApiKey;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use uuid::Uuid;
 
 /// The most rules in force at once: each request is held against all of them.
 const MOST_RULES: usize = 10_000;
@@ -52,11 +57,10 @@ pub struct Invalid(String);
 pub struct Faults(Arc<Mutex<Rules>>);
 
 #[derive(Debug)]
-struct Rules {
+pub(super) struct Rules {
     place: Place,
     next: u64,
     live: BTreeMap<RuleId, Live>,
-    names: Names,
 }
 
 #[derive(Debug)]
@@ -64,28 +68,14 @@ struct Live {
     rule: Rule,
     matched: u64,
     fired: u64,
+    /// Turns that it has and that are not over: of those that are, it fired in some.
+    turns: u64,
     random: fastrand::Rng,
-}
-
-/// What a rule does beside deciding the fate of the request.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Act {
-    pub(crate) rule: RuleId,
-    pub(crate) verdict: Verdict,
-}
-
-/// What is to be done with a request.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Plan {
-    /// In this order, before the request is applied; waits and changes of the answer are among them.
-    pub(crate) acts: Vec<Act>,
-    /// What becomes of the request, if not the usual.
-    pub(crate) fate: Option<Verdict>,
 }
 
 impl Faults {
     pub(crate) fn new(place: Place) -> Self {
-        let rules = Rules { place, next: 1, live: BTreeMap::new(), names: Names::default() };
+        let rules = Rules { place, next: 1, live: BTreeMap::new() };
         Self(Arc::new(Mutex::new(rules)))
     }
 
@@ -102,7 +92,7 @@ impl Faults {
         let id = RuleId(rules.next);
         rules.next += 1;
         let random = fastrand::Rng::with_seed(rule.when.seed);
-        rules.live.insert(id, Live { rule, matched: 0, fired: 0, random });
+        rules.live.insert(id, Live { rule, matched: 0, fired: 0, turns: 0, random });
         Ok(id)
     }
 
@@ -139,34 +129,37 @@ impl Faults {
         self.list().into_iter().filter(|report| report.fired == 0).collect()
     }
 
-    /// Holds a request against the rules, where there are any; one that nobody could decode by its key alone.
-    pub(crate) fn judge(&self, head: &Head, request: Option<&Request>, node: i32) -> Option<(Subject, Plan)> {
-        let mut rules = self.rules();
-        if rules.live.is_empty() {
+    /// Holds a request against the rules, where there are any; one that nobody could decode by its key alone. `names`
+    /// tells the name of a topic that the request names by its id.
+    pub(crate) fn judge(
+        &self,
+        head: &Head,
+        request: Option<&Request>,
+        node: i32,
+        names: &dyn Fn(Uuid) -> Option<String>,
+    ) -> Option<(Subject, Plan)> {
+        if self.rules().live.is_empty() {
             return None;
         }
         let client_id = head.client_id.clone();
+        // Not under the lock: names may be behind another one.
         let subject = match request {
-            Some(request) => Subject::of(request, node, client_id, &rules.names),
+            Some(request) => Subject::of(request, node, client_id, names),
             None => Subject::opaque(head.key, node, client_id),
         };
-        let plan = rules.judge(&subject);
+        let due = self.rules().due(&subject);
+        let mut plan = Plan::default();
+        for (id, verdicts) in due {
+            let turn = Turn::new(Arc::clone(&self.0), id);
+            for verdict in verdicts {
+                let act = Act { turn: turn.clone(), verdict };
+                match act.verdict.is_fate() {
+                    true => plan.fate = Some(act),
+                    false => plan.acts.push(act),
+                }
+            }
+        }
         Some((subject, plan))
-    }
-
-    /// A rule came to its turn and there was nothing for it to do: it has not acted.
-    pub(crate) fn did_nothing(&self, id: RuleId, why: &str) {
-        tracing::warn!(rule = id.0, why, "a rule had nothing to act on");
-        if let Some(live) = self.rules().live.get_mut(&id) {
-            live.fired = live.fired.saturating_sub(1);
-        }
-    }
-
-    /// Learns names of topics from an answer.
-    pub(crate) fn learn(&self, response: &Response) {
-        if matches!(response, Response::Metadata(_) | Response::CreateTopics(_)) {
-            self.rules().names.learn(response);
-        }
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {
@@ -176,34 +169,38 @@ impl Faults {
 }
 
 impl Rules {
-    fn judge(&mut self, subject: &Subject) -> Plan {
-        let mut plan = Plan::default();
+    /// The rules that have a turn at a request, and what they do; one of them at most decides its fate.
+    fn due(&mut self, subject: &Subject) -> Vec<(RuleId, Vec<Verdict>)> {
+        let mut due = Vec::new();
+        let mut decided = false;
         for (id, live) in &mut self.live {
             if !matches(&live.rule, subject) {
                 continue;
             }
             live.matched += 1;
             let decides = live.rule.then.iter().any(Verdict::is_fate);
-            if !live.is_due() || decides && plan.fate.is_some() || !live.chance() {
+            if !live.is_due() || decides && decided || !live.chance() {
                 continue;
             }
-            live.fired += 1;
-            for verdict in &live.rule.then {
-                if verdict.is_fate() {
-                    plan.fate = Some(verdict.clone());
-                } else {
-                    plan.acts.push(Act { rule: *id, verdict: verdict.clone() });
-                }
-            }
+            decided |= decides;
+            live.turns += 1;
+            due.push((*id, live.rule.then.clone()));
         }
-        plan
+        due
+    }
+
+    pub(super) fn end_turn(&mut self, id: RuleId, acted: bool) {
+        if let Some(live) = self.live.get_mut(&id) {
+            live.turns -= 1;
+            live.fired += u64::from(acted);
+        }
     }
 }
 
 impl Live {
     fn is_due(&self) -> bool {
         self.matched >= self.rule.when.nth
-            && self.rule.times.is_none_or(|times| self.fired < u64::from(times))
+            && self.rule.times.is_none_or(|times| self.fired + self.turns < u64::from(times))
     }
 
     fn chance(&mut self) -> bool {
@@ -256,6 +253,9 @@ fn check(rule: &Rule, place: Place) -> Result<(), Invalid> {
             "old_api_versions changes the answer to ApiVersions alone: give \"api\": \"ApiVersions\"",
         );
     }
+    if let Some(why) = rule.then.iter().find_map(out_of_range) {
+        return Err(Invalid(why));
+    }
     if place == Place::Proxy
         && let Some(verdict) = rule.then.iter().find(|verdict| verdict.needs_machine())
     {
@@ -265,6 +265,31 @@ fn check(rule: &Rule, place: Place) -> Result<(), Invalid> {
         )));
     }
     Ok(())
+}
+
+/// What is wrong with a time that a verdict gives, or with a change that is none.
+fn out_of_range(verdict: &Verdict) -> Option<String> {
+    let (name, ms) = match verdict {
+        Verdict::Delay { ms } => ("delay", i64::try_from(*ms)),
+        Verdict::DelayAnswer { ms } => ("delay_answer", i64::try_from(*ms)),
+        Verdict::StallNode { ms, .. } => ("stall_node", i64::try_from(*ms)),
+        Verdict::JumpClock { ms } => ("jump_clock", Ok(*ms)),
+        Verdict::OldApiVersions { highest, transaction_version: None } if highest.is_empty() => {
+            return Some("old_api_versions lowers nothing".to_owned());
+        }
+        Verdict::OldApiVersions { .. }
+        | Verdict::Drop(_)
+        | Verdict::LoseAnswer(_)
+        | Verdict::CutAnswer { .. }
+        | Verdict::Error { .. }
+        | Verdict::MoveLeader { .. }
+        | Verdict::MoveCoordinator
+        | Verdict::Crash
+        | Verdict::CrashAfter
+        | Verdict::Step(_) => return None,
+    };
+    let fits = ms.is_ok_and(|ms| (1..=LONGEST_MS).contains(&ms));
+    (!fits).then(|| format!("\"ms\" of {name} is not between 1 and {LONGEST_MS} (100 years)"))
 }
 
 /// Keeps a rule in force and insists that it acts.

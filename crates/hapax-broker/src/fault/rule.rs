@@ -66,7 +66,7 @@ impl<'de> Deserialize<'de> for Api {
 pub struct When {
     /// The request's key.
     pub api: Option<Api>,
-    /// A topic that the request names; one named by its id counts once a Metadata answer has told its name.
+    /// A topic that the request names; to a proxy, one named by its id counts once a Metadata answer has told its name.
     pub topic: Option<String>,
     /// A partition of it.
     pub partition: Option<i32>,
@@ -149,7 +149,7 @@ pub enum Verdict {
         /// By as many milliseconds.
         ms: u64,
     },
-    /// The node takes no request for a time, this one included.
+    /// The node takes no request for a time, this one included, and gives no answer.
     StallNode {
         /// For as many milliseconds.
         ms: u64,
@@ -173,10 +173,10 @@ pub enum Verdict {
     MoveCoordinator,
     /// The broker crashes and starts again: the request is not applied, every connection is cut.
     Crash,
-    /// The request is applied, then the broker crashes and starts again: what was not synced may be lost, the answer
-    /// is, and every connection is cut.
+    /// The request is applied, also one that waits, then the broker crashes and starts again: what was not synced may
+    /// be lost, the answer is, and every connection is cut.
     CrashAfter,
-    /// The broker's clock jumps before the request is applied. It never goes back: a jump below zero makes it stand.
+    /// The broker's clock jumps forward before the request is applied.
     JumpClock {
         /// By as many milliseconds.
         ms: i64,

@@ -1,47 +1,11 @@
 //! What a request is about, as far as rules ask.
 
-use crate::wire::{Request, Response};
+use crate::wire::Request;
 use kafka_protocol::messages::{TopicName, TransactionalId};
-use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// Topic names that answers told for ids. More than these are forgotten, the lowest ids first.
-const MOST_NAMES: usize = 100_000;
-
-/// Names of topics by id: newer requests name topics by id only.
-#[derive(Debug, Default)]
-pub(crate) struct Names(BTreeMap<Uuid, String>);
-
-impl Names {
-    /// Learns from an answer.
-    pub(crate) fn learn(&mut self, response: &Response) {
-        match response {
-            Response::Metadata(answer) => {
-                for topic in &answer.topics {
-                    self.insert(topic.topic_id, topic.name.as_ref());
-                }
-            }
-            Response::CreateTopics(answer) => {
-                for topic in &answer.topics {
-                    self.insert(topic.topic_id, Some(&topic.name));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn insert(&mut self, id: Uuid, name: Option<&TopicName>) {
-        let Some(name) = name.filter(|name| !id.is_nil() && !name.is_empty()) else { return };
-        self.0.insert(id, name.to_string());
-        if self.0.len() > MOST_NAMES {
-            self.0.pop_first();
-        }
-    }
-
-    fn resolve(&self, name: &TopicName, id: Uuid) -> Option<String> {
-        if name.is_empty() { self.0.get(&id).cloned() } else { Some(name.to_string()) }
-    }
-}
+/// Finds the name of a topic id: newer requests name topics by their ids only.
+type Names<'a> = &'a dyn Fn(Uuid) -> Option<String>;
 
 /// What a request is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,25 +33,25 @@ impl Subject {
     }
 
     /// Of a request.
-    pub(crate) fn of(request: &Request, node: i32, client_id: Option<String>, names: &Names) -> Self {
+    pub(crate) fn of(request: &Request, node: i32, client_id: Option<String>, names: Names<'_>) -> Self {
         let mut subject = Self::opaque(request.key() as i16, node, client_id);
         subject.read(request, names);
         subject
     }
 
-    fn read(&mut self, request: &Request, names: &Names) {
+    fn read(&mut self, request: &Request, names: Names<'_>) {
         match request {
             Request::Produce(request) => {
                 self.id(request.transactional_id.as_ref());
                 for topic in &request.topic_data {
                     let partitions = topic.partition_data.iter().map(|it| it.index);
-                    self.topic(names.resolve(&topic.name, topic.topic_id), partitions);
+                    self.topic(named(names, &topic.name, topic.topic_id), partitions);
                 }
             }
             Request::Fetch(request) => {
                 for topic in &request.topics {
                     let partitions = topic.partitions.iter().map(|it| it.partition);
-                    self.topic(names.resolve(&topic.topic, topic.topic_id), partitions);
+                    self.topic(named(names, &topic.topic, topic.topic_id), partitions);
                 }
             }
             Request::ListOffsets(request) => {
@@ -101,14 +65,14 @@ impl Subject {
             Request::Metadata(request) => {
                 for topic in request.topics.iter().flatten() {
                     let name = topic.name.clone().unwrap_or_default();
-                    self.topic(names.resolve(&name, topic.topic_id), []);
+                    self.topic(named(names, &name, topic.topic_id), []);
                 }
             }
             Request::OffsetCommit(request) => {
                 self.group(&request.group_id);
                 for topic in &request.topics {
                     let partitions = topic.partitions.iter().map(|it| it.partition_index);
-                    self.topic(names.resolve(&topic.name, topic.topic_id), partitions);
+                    self.topic(named(names, &topic.name, topic.topic_id), partitions);
                 }
             }
             Request::OffsetFetch(request) => {
@@ -120,7 +84,7 @@ impl Subject {
                     self.group(&group.group_id);
                     for topic in group.topics.iter().flatten() {
                         let partitions = topic.partition_indexes.iter().copied();
-                        self.topic(names.resolve(&topic.name, topic.topic_id), partitions);
+                        self.topic(named(names, &topic.name, topic.topic_id), partitions);
                     }
                 }
             }
@@ -148,7 +112,7 @@ impl Subject {
             Request::DeleteTopics(request) => {
                 for topic in &request.topics {
                     let name = topic.name.clone().unwrap_or_default();
-                    self.topic(names.resolve(&name, topic.topic_id), []);
+                    self.topic(named(names, &name, topic.topic_id), []);
                 }
                 for name in &request.topic_names {
                     self.topic(Some(name.to_string()), []);
@@ -262,4 +226,8 @@ impl Subject {
             self.groups.push(group.to_owned());
         }
     }
+}
+
+fn named(names: Names<'_>, name: &TopicName, id: Uuid) -> Option<String> {
+    if name.is_empty() { names(id) } else { Some(name.to_string()) }
 }

@@ -1,8 +1,8 @@
-//! An input as bytes, and which inputs are worth them.
+//! An input as bytes.
 
 use crate::{
-    state::{Call, Input, Machine, Millis, NodeId, Step, Ticket},
-    wire::{Request, frame},
+    state::{Call, Input, Millis, NodeId, Step, Ticket},
+    wire::frame,
 };
 use bytes::{Buf, BufMut, Bytes};
 use kafka_protocol::messages::ApiKey;
@@ -10,8 +10,10 @@ use kafka_protocol::messages::ApiKey;
 const REQUEST: u8 = 1;
 const GONE: u8 = 2;
 const STEP: u8 = 3;
+const TIME: u8 = 4;
+const DIGEST: u8 = 5;
 
-/// An input that is kept.
+/// What is kept: an input, or what the machine must be after all of them.
 pub(crate) enum Entry<'a> {
     /// A request, with its body as it came.
     Request(&'a Call, ApiKey, &'a Bytes),
@@ -19,6 +21,19 @@ pub(crate) enum Entry<'a> {
     Gone(&'a [Ticket]),
     /// A step.
     Step(&'a Step),
+    /// Time has come so far that something happened by itself.
+    Time,
+    /// The machine's digest so far.
+    Digest(u64),
+}
+
+/// What was kept.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it is made, once for each record")]
+pub(crate) enum Kept {
+    /// An input, and when it came.
+    Input(Millis, Input),
+    /// What the machine's digest was.
+    Digest(u64),
 }
 
 impl Entry<'_> {
@@ -51,12 +66,21 @@ impl Entry<'_> {
                 into.put_i64(time);
                 into.put_slice(&serde_json::to_vec(step).expect("a step is plain data"));
             }
+            Self::Time => {
+                into.put_u8(TIME);
+                into.put_i64(time);
+            }
+            Self::Digest(digest) => {
+                into.put_u8(DIGEST);
+                into.put_i64(time);
+                into.put_u64(*digest);
+            }
         }
     }
 }
 
 /// Reads a record's payload; says what is wrong with one that is none.
-pub(crate) fn decode(mut payload: Bytes) -> Result<(Millis, Input), String> {
+pub(crate) fn decode(mut payload: Bytes) -> Result<Kept, String> {
     let short = |_| "it ends too early".to_owned();
     let kind = payload.try_get_u8().map_err(short)?;
     let time = payload.try_get_i64().map_err(short)?;
@@ -87,56 +111,9 @@ pub(crate) fn decode(mut payload: Bytes) -> Result<(Millis, Input), String> {
             Input::Gone(tickets)
         }
         STEP => Input::Step(serde_json::from_slice(&payload).map_err(|error| error.to_string())?),
+        TIME => Input::Tick,
+        DIGEST => return Ok(Kept::Digest(payload.try_get_u64().map_err(short)?)),
         kind => return Err(format!("kind {kind} is not known")),
     };
-    Ok((time, input))
-}
-
-/// May the request change the machine? What only looks is not kept.
-pub(crate) fn is_kept(machine: &Machine, version: i16, request: &Request) -> bool {
-    match request {
-        Request::Fetch(_)
-        | Request::ListOffsets(_)
-        | Request::OffsetForLeaderEpoch(_)
-        | Request::OffsetFetch(_)
-        | Request::ApiVersions(_)
-        | Request::DescribeCluster(_)
-        | Request::DescribeConfigs(_)
-        | Request::DescribeGroups(_)
-        | Request::DescribeProducers(_)
-        | Request::DescribeTransactions(_)
-        | Request::ListGroups(_)
-        | Request::ListTransactions(_) => false,
-        Request::Metadata(request) => {
-            // Before version 4 there was no choice.
-            let may_create = version < 4 || request.allow_auto_topic_creation;
-            may_create
-                && machine.settings().auto_create_topics
-                && request
-                    .topics
-                    .iter()
-                    .flatten()
-                    .filter_map(|topic| topic.name.as_ref())
-                    .any(|name| machine.catalog.topic(name).is_none())
-        }
-        Request::Produce(_)
-        | Request::OffsetCommit(_)
-        | Request::FindCoordinator(_)
-        | Request::JoinGroup(_)
-        | Request::Heartbeat(_)
-        | Request::LeaveGroup(_)
-        | Request::SyncGroup(_)
-        | Request::CreateTopics(_)
-        | Request::DeleteTopics(_)
-        | Request::DeleteRecords(_)
-        | Request::InitProducerId(_)
-        | Request::AddPartitionsToTxn(_)
-        | Request::AddOffsetsToTxn(_)
-        | Request::EndTxn(_)
-        | Request::WriteTxnMarkers(_)
-        | Request::TxnOffsetCommit(_)
-        | Request::CreatePartitions(_)
-        | Request::DeleteGroups(_)
-        | Request::OffsetDelete(_) => true,
-    }
+    Ok(Kept::Input(time, input))
 }

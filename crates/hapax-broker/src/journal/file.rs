@@ -1,6 +1,6 @@
 //! The journal's file: opened or begun, locked, appended to.
 
-use super::entry::{self, Entry};
+use super::entry::{self, Entry, Kept};
 use crate::state::{Input, Machine, Millis, Settings};
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
@@ -14,7 +14,7 @@ use std::{
 const MAGIC: &[u8; 8] = b"HAPAXBRJ";
 /// Of the bytes, and of what the machine makes of them: a change that lets the same inputs give another state is a new
 /// format, too.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const NAME: &str = "broker.journal";
 
 /// Length, checksum, and a checksum of both.
@@ -22,6 +22,10 @@ const PRELUDE: usize = 12;
 
 /// The longest payload: a frame and what is said beside it.
 const LONGEST: usize = crate::wire::frame::LARGEST_FRAME + 64 * 1024;
+
+/// A digest follows this many records at least, and a quarter of all that there are: it costs as much as there is in
+/// the machine, so each record pays for a few others at most.
+const BETWEEN_DIGESTS: u64 = 1_000;
 
 /// What is kept of the buffer between two records.
 const ROOM: usize = 4 * 1024 * 1024;
@@ -65,6 +69,22 @@ pub enum JournalError {
         /// What is wrong.
         why: String,
     },
+    /// The records give another state than they gave their writer.
+    #[error(
+        "journal {}: its records give another state at byte {at} than when they were written, so what clients were told \
+         would no longer hold; it was begun by release {release} and this is {}: go on with the release that wrote it, \
+         or begin with an empty folder",
+        path.display(),
+        env!("CARGO_PKG_VERSION")
+    )]
+    Strayed {
+        /// The file.
+        path: PathBuf,
+        /// Where the record begins that says what the state was.
+        at: u64,
+        /// The release that began the journal.
+        release: String,
+    },
     /// An earlier write failed: what the file ends with is not known.
     #[error("journal {}: an earlier write failed, so nothing more is applied; start the broker again", path.display())]
     Broken {
@@ -89,6 +109,10 @@ pub(crate) struct Journal {
     sync: bool,
     broken: bool,
     buffer: Vec<u8>,
+    /// Records behind the header, digests not counted.
+    records: u64,
+    /// How many of them there were at the last digest.
+    digested: u64,
 }
 
 /// What a journal gave back.
@@ -128,12 +152,23 @@ impl Journal {
             Err(TryLockError::WouldBlock) => return Err(JournalError::Locked { path }),
             Err(TryLockError::Error(source)) => return Err(JournalError::Io { path, source }),
         }
-        let mut journal = Self { path, file, sync, broken: false, buffer: Vec::new() };
+        let mut journal =
+            Self { path, file, sync, broken: false, buffer: Vec::new(), records: 0, digested: 0 };
         let restored = match journal.read_header()? {
             Some((header, at)) => journal.replay(header, &settings, at)?,
             None => journal.begin(folder, settings, now)?,
         };
         Ok((journal, restored))
+    }
+
+    /// Is the machine's digest wanted before the next input?
+    pub(crate) fn wants_digest(&self) -> bool {
+        self.records - self.digested >= BETWEEN_DIGESTS.max(self.records / 4)
+    }
+
+    /// Is there an input behind the last digest?
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.records > self.digested
     }
 
     /// Keeps an input. Must be done before the input is applied.
@@ -147,6 +182,10 @@ impl Journal {
         seal(&mut self.buffer);
         let written = self.file.write_all(&self.buffer).and_then(|()| self.synced());
         self.buffer.shrink_to(ROOM);
+        match entry {
+            Entry::Digest(_) => self.digested = self.records,
+            Entry::Request(..) | Entry::Gone(_) | Entry::Step(_) | Entry::Time => self.records += 1,
+        }
         written.map_err(|source| {
             self.broken = true;
             self.failed(source)
@@ -204,7 +243,8 @@ impl Journal {
         let unreadable = |error: serde_json::Error| self.foreign(&format!("its header: {error}"));
         let Format { format } = serde_json::from_slice(&payload).map_err(unreadable)?;
         if format != FORMAT {
-            return Err(self.foreign(&format!("format {format}; this release reads format {FORMAT} only")));
+            return Err(self.foreign(&format!("format {format}, and this release reads format {FORMAT} only: use the release that wrote it, or begin with an \
+                 empty folder")));
         }
         Ok(Some((serde_json::from_slice(&payload).map_err(unreadable)?, at)))
     }
@@ -215,23 +255,32 @@ impl Journal {
         if header.settings != (Settings { seed: header.settings.seed, ..wanted.clone() }) {
             tracing::warn!(%path, "the journal's settings are in force, not the given ones");
         }
-        if header.release != env!("CARGO_PKG_VERSION") {
-            tracing::warn!(%path, release = header.release, "the journal was begun by another release");
+        let release = header.release;
+        if release != env!("CARGO_PKG_VERSION") {
+            tracing::warn!(%path, release, "the journal was begun by another release");
         }
         let mut machine = Machine::new(header.settings, header.created_ms);
-        let mut restored = (0, 0);
+        let (mut next_ticket, mut records, mut digested) = (0, 0, 0);
         let end = self.file.metadata().map_err(|source| self.failed(source))?.len();
         let mut reader = Reader { from: BufReader::with_capacity(256 * 1024, &self.file), at, end };
         let tail = loop {
             let at = reader.at;
             match reader.record().map_err(|source| self.failed(source))? {
                 Found::Record(payload) => {
-                    let (time, input) = entry::decode(payload).map_err(|why| self.damaged(at, why))?;
-                    if let Input::Request(call, _) = &input {
-                        restored.0 = restored.0.max(call.ticket.0 + 1);
+                    let kept = entry::decode(payload).map_err(|why| self.damaged(at, why))?;
+                    match kept {
+                        Kept::Input(time, input) => {
+                            if let Input::Request(call, _) = &input {
+                                next_ticket = next_ticket.max(call.ticket.0 + 1);
+                            }
+                            machine.step(time, input);
+                            records += 1;
+                        }
+                        Kept::Digest(digest) if digest == machine.digest() => digested = records,
+                        Kept::Digest(_) => {
+                            return Err(JournalError::Strayed { path: self.path.clone(), at, release });
+                        }
                     }
-                    machine.step(time, input);
-                    restored.1 += 1;
                 }
                 Found::End => break at,
                 Found::Torn(bytes) => {
@@ -242,7 +291,8 @@ impl Journal {
             }
         };
         self.cut(tail)?;
-        Ok(Restored { machine, next_ticket: restored.0, records: restored.1 })
+        (self.records, self.digested) = (records, digested);
+        Ok(Restored { machine, next_ticket, records })
     }
 
     fn cut(&mut self, at: u64) -> Result<(), JournalError> {

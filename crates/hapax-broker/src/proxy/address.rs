@@ -1,6 +1,6 @@
 //! Which listener here stands for which address there, and answers that carry addresses.
 
-use super::connection;
+use super::{connection, name::Names};
 use crate::{
     fault::Faults,
     server::{StartError, bind, spawn_with},
@@ -15,7 +15,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI32, Ordering},
     },
     time::Duration,
@@ -27,6 +27,9 @@ use tokio::{
 
 /// A cluster has fewer nodes than this; what tells of more is no cluster.
 const MOST_LISTENERS: usize = 1_000;
+
+/// Stands for the number of a node that is not known.
+pub(crate) const UNKNOWN: i32 = -1;
 
 /// As in the server's listener.
 const OUT_OF_BREATH: Duration = Duration::from_millis(10);
@@ -41,13 +44,14 @@ pub(crate) struct Routes {
     pub(crate) stop: watch::Sender<bool>,
     listen: SocketAddr,
     advertise: Option<String>,
+    names: Mutex<Names>,
     known: Mutex<BTreeMap<(String, u16), Arc<Local>>>,
 }
 
 /// A listener here.
 #[derive(Debug)]
 pub(crate) struct Local {
-    /// The node behind it, once an answer has told it.
+    /// The node behind it, once it or an answer has told it.
     pub(crate) node: AtomicI32,
     /// Where that is.
     pub(crate) upstream: (String, u16),
@@ -56,6 +60,12 @@ pub(crate) struct Local {
 }
 
 impl Local {
+    /// Lets no request and no answer through for a time.
+    pub(crate) fn stall(&self, wait: Duration) {
+        let mut stalled = self.stalled.lock().expect("nothing panics while it holds the lock");
+        *stalled = (*stalled).max(Some(after(wait)));
+    }
+
     /// Waits until no rule stalls the node.
     pub(crate) async fn awake(&self) {
         loop {
@@ -90,7 +100,12 @@ pub(crate) fn parse(address: &str) -> Result<(String, u16), StartError> {
 impl Routes {
     pub(crate) fn new(faults: Faults, listen: SocketAddr, advertise: Option<String>) -> Arc<Self> {
         let stop = watch::Sender::new(false);
-        Arc::new(Self { faults, stop, listen, advertise, known: Mutex::default() })
+        Arc::new(Self { faults, stop, listen, advertise, names: Mutex::default(), known: Mutex::default() })
+    }
+
+    /// The names of topics that answers have told.
+    pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The address here that stands for one there; listens on it from now on.
@@ -120,7 +135,7 @@ impl Routes {
         let host = self.advertise.clone().unwrap_or_else(|| bound.address().ip().to_string());
         let here = (host, bound.address().port());
         let local = Arc::new(Local {
-            node: AtomicI32::new(node.unwrap_or(-1)),
+            node: AtomicI32::new(node.unwrap_or(UNKNOWN)),
             upstream: key.clone(),
             here: here.clone(),
             stalled: Mutex::default(),
@@ -145,14 +160,14 @@ impl Routes {
         Ok(here)
     }
 
-    /// Lets no request through to a node for a time.
-    pub(crate) fn stall(&self, node: i32, wait: Duration) {
-        let until = after(wait);
+    /// Lets no request and no answer through to a node for a time; says whether a listener stands for that node.
+    pub(crate) fn stall(&self, node: i32, wait: Duration) -> bool {
         let known = self.known.lock().expect("nothing panics while it holds the lock");
-        for local in known.values().filter(|local| local.node.load(Ordering::Relaxed) == node) {
-            let mut stalled = local.stalled.lock().expect("nothing panics while it holds the lock");
-            *stalled = (*stalled).max(Some(until));
-        }
+        let of_node = |local: &&Arc<Local>| local.node.load(Ordering::Relaxed) == node;
+        known.values().filter(of_node).fold(false, |_, local| {
+            local.stall(wait);
+            true
+        })
     }
 
     /// Rewrites an answer; says whether there was anything to rewrite.

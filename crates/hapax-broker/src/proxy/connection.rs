@@ -1,17 +1,20 @@
 //! One client's connection and its own one to the node behind: requests go through as they come, answers come back in
 //! their order, as on a connection without a proxy.
 
-use super::address::{Local, Routes, has_addresses};
+use super::{
+    address::{Local, Routes, UNKNOWN, has_addresses},
+    identity::identify,
+};
 use crate::{
     fault::{Act, Afterwards, Plan, Verdict, rebuff},
-    server::{grow_old, is_silent},
+    server::is_silent,
     wire::{
         ADVERTISED, Request, Response,
         frame::{self, Head},
     },
 };
 use bytes::{Buf, Bytes};
-use kafka_protocol::messages::ApiKey;
+use kafka_protocol::messages::{ApiKey, ApiVersionsRequest};
 use std::{
     io,
     sync::{Arc, atomic::Ordering},
@@ -32,13 +35,22 @@ const LARGEST_ANSWER: usize = 1 << 30;
 const READ_AHEAD: usize = 16 * 1024;
 
 /// What is to come back next.
+#[allow(clippy::large_enum_variant, reason = "almost all are answers, and a queue of them is short")]
 enum Expected {
-    /// The node's answer.
-    Answer { head: Head, plan: Plan, instead: Option<Bytes> },
-    /// An answer of our own.
-    Local(Bytes),
+    /// An answer, as its plan wants it.
+    Answer { head: Head, plan: Plan, from: Source },
     /// No answer at all any more.
     Nothing(Afterwards),
+}
+
+/// Where an answer comes from.
+enum Source {
+    /// The node.
+    Node,
+    /// The node answers, and the client gets another one.
+    Instead(Response),
+    /// Only we know of the request.
+    Here(Response),
 }
 
 /// Serves a client's connection until its end, or the node's.
@@ -51,6 +63,11 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (host, port) = &local.upstream;
+    if local.node.load(Ordering::Relaxed) == UNKNOWN
+        && let Some(node) = identify(&local.upstream).await
+    {
+        local.node.store(node, Ordering::Relaxed);
+    }
     let node = match tokio::net::TcpStream::connect((host.as_str(), *port)).await {
         Ok(node) => node,
         Err(error) => {
@@ -69,8 +86,13 @@ where
         to: to_node,
         expected,
     };
-    let back =
-        Back { routes: &routes, from: BufReader::with_capacity(READ_AHEAD, from_node), to: to_client, due };
+    let back = Back {
+        routes: &routes,
+        local: &local,
+        from: BufReader::with_capacity(READ_AHEAD, from_node),
+        to: to_client,
+        due,
+    };
     let forth = async {
         let ended = forth.run().await;
         if let Err(error) = &ended {
@@ -86,6 +108,44 @@ where
                 tracing::debug!(%error, "node's side closed");
             }
         }
+    }
+}
+
+/// A request, as far as it is known here.
+struct Asked {
+    head: Head,
+    request: Option<Request>,
+    /// An answer without the node's.
+    told: Option<Response>,
+    /// Does the client want no answer?
+    silent: bool,
+}
+
+impl Asked {
+    fn read(frame: &Bytes) -> io::Result<Self> {
+        let mut body = frame.clone();
+        let head = match frame::head(&mut body) {
+            Ok(head) => head,
+            // A newer request than any we know of: nothing of it is read here.
+            Err(frame::Refused::Unsupported { .. }) if frame.len() >= 8 => {
+                let mut head = frame.clone();
+                let (key, version) = (head.get_i16(), head.get_i16());
+                Head { key, version, correlation: head.get_i32(), client_id: None }
+            }
+            Err(refused) => return Err(io::Error::new(io::ErrorKind::InvalidData, refused)),
+        };
+        let known = ApiKey::try_from(head.key).ok();
+        if known == Some(ApiKey::ApiVersions) && !is_ours(ApiKey::ApiVersions, head.version) {
+            // Its answer could not be held down; the client asks again in an older version.
+            let Ok(frame::Incoming::TooNew { head, answer }) = frame::decode(frame.clone(), false) else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            let request = Some(ApiVersionsRequest::default().into());
+            return Ok(Self { head, request, told: Some(answer.into()), silent: false });
+        }
+        let request = known.and_then(|key| frame::body_of(key, head.version, body.clone()).ok());
+        let silent = wants_no_answer(&head, request.as_ref(), &body);
+        Ok(Self { head, request, told: None, silent })
     }
 }
 
@@ -113,58 +173,21 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Forth<'_, R, W> {
 
     /// Passes a request on; says whether more may follow.
     async fn request(&mut self, frame: Bytes) -> io::Result<bool> {
-        let mut body = frame.clone();
-        let head = match frame::head(&mut body) {
-            Ok(head) => head,
-            // A newer request than any we know of: nothing of it is read here.
-            Err(frame::Refused::Unsupported { .. }) if frame.len() >= 8 => {
-                let mut head = frame.clone();
-                let (key, version) = (head.get_i16(), head.get_i16());
-                Head { key, version, correlation: head.get_i32(), client_id: None }
-            }
-            Err(refused) => return Err(io::Error::new(io::ErrorKind::InvalidData, refused)),
-        };
-        let known = ApiKey::try_from(head.key).ok();
-        if known == Some(ApiKey::ApiVersions) && !is_ours(ApiKey::ApiVersions, head.version) {
-            // Its answer could not be held down; the client asks again in an older version.
-            if let Ok(frame::Incoming::TooNew { answer }) = frame::decode(frame, false) {
-                self.expect(Expected::Local(answer)).await?;
-            }
-            return Ok(true);
-        }
-        let request = known.and_then(|key| frame::body_of(key, head.version, body.clone()).ok());
+        let Asked { head, request, told, silent } = Asked::read(&frame)?;
         let node = self.local.node.load(Ordering::Relaxed);
-        let (_, plan) = self.routes.faults.judge(&head, request.as_ref(), node).unwrap_or_default();
-        for Act { verdict, .. } in &plan.acts {
-            match verdict {
-                Verdict::Delay { ms } => sleep(Duration::from_millis(*ms)).await,
-                Verdict::StallNode { ms, node: at } => {
-                    self.routes.stall(at.map_or(node, |at| at.0), Duration::from_millis(*ms));
-                }
-                // Refused where a rule is added, or said of the answer, or a fate.
-                _ => {}
-            }
+        let judged =
+            self.routes.faults.judge(&head, request.as_ref(), node, &|id| self.routes.names().get(id));
+        let (_, plan) = judged.unwrap_or_default();
+        for act in &plan.acts {
+            self.act(act).await;
         }
         self.local.awake().await;
-        let mut instead = None;
-        match (&plan.fate, &request) {
+        let mut from = told.map_or(Source::Node, Source::Here);
+        match (plan.fate(), &request) {
             (Some(Verdict::Drop(then)), _) => {
+                plan.met();
                 self.expect(Expected::Nothing(*then)).await?;
                 return Ok(false);
-            }
-            (Some(Verdict::Error { code, applied }), Some(request)) => {
-                let answer = rebuff(request, head.version, *code);
-                let answer = frame::answer(head.correlation, head.version, &answer)
-                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-                if is_silent(request) {
-                    self.expect(Expected::Nothing(Afterwards::Close)).await?;
-                    return Ok(false);
-                }
-                if !applied {
-                    self.expect(Expected::Local(answer)).await?;
-                    return Ok(true);
-                }
-                instead = Some(answer);
             }
             (Some(Verdict::Error { .. }), None) => {
                 tracing::warn!(
@@ -172,17 +195,82 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Forth<'_, R, W> {
                     version = head.version,
                     "an error for a request that is not known"
                 );
+                plan.met();
                 self.expect(Expected::Nothing(Afterwards::Close)).await?;
                 return Ok(false);
             }
+            (Some(Verdict::Error { code, applied }), Some(request)) => {
+                let answer = rebuff(request, head.version, *code);
+                from = if *applied && matches!(from, Source::Node) {
+                    Source::Instead(answer)
+                } else {
+                    Source::Here(answer)
+                };
+            }
             _ => {}
         }
-        if !wants_no_answer(&head, request.as_ref(), &body) {
-            self.expect(Expected::Answer { head, plan, instead }).await?;
+        let passes = !matches!(from, Source::Here(_));
+        let ends = plan.ends_answers();
+        if silent {
+            if passes {
+                self.pass_on(&frame).await?;
+            }
+            // Kafka closes a connection whose client wants no answer and there is an error to tell.
+            let error = matches!(plan.fate(), Some(Verdict::Error { .. }));
+            let Some(then) = ends.or(error.then_some(Afterwards::Close)) else { return Ok(true) };
+            plan.met();
+            self.expect(Expected::Nothing(then)).await?;
+            return Ok(false);
         }
+        // Before it is passed on: an answer that nobody expects would be the node's end.
+        self.expect(Expected::Answer { head, plan, from }).await?;
+        if passes {
+            self.pass_on(&frame).await?;
+        }
+        // Behind an answer that ends all answers nothing is applied, as by a broker that serves one at a time.
+        Ok(ends.is_none())
+    }
+
+    async fn act(&self, act: &Act) {
+        let Act { turn, verdict } = act;
+        match verdict {
+            Verdict::Delay { ms } => {
+                turn.acted();
+                sleep(Duration::from_millis(*ms)).await;
+            }
+            Verdict::StallNode { ms, node } => {
+                let wait = Duration::from_millis(*ms);
+                let found = node.map_or_else(
+                    || {
+                        self.local.stall(wait);
+                        true
+                    },
+                    |node| self.routes.stall(node.0, wait),
+                );
+                match found {
+                    true => turn.acted(),
+                    false => turn.idle("no answer has told of such a node"),
+                }
+            }
+            // Refused where a rule is added, or said of the answer, or a fate.
+            Verdict::DelayAnswer { .. }
+            | Verdict::OldApiVersions { .. }
+            | Verdict::Drop(_)
+            | Verdict::LoseAnswer(_)
+            | Verdict::CutAnswer { .. }
+            | Verdict::Error { .. }
+            | Verdict::MoveLeader { .. }
+            | Verdict::MoveCoordinator
+            | Verdict::Crash
+            | Verdict::CrashAfter
+            | Verdict::JumpClock { .. }
+            | Verdict::Step(_) => {}
+        }
+    }
+
+    async fn pass_on(&mut self, frame: &Bytes) -> io::Result<()> {
         self.to.write_all(&i32::try_from(frame.len()).unwrap_or(i32::MAX).to_be_bytes()).await?;
-        self.to.write_all(&frame).await?;
-        Ok(true)
+        self.to.write_all(frame).await
     }
 
     async fn expect(&self, expected: Expected) -> io::Result<()> {
@@ -192,6 +280,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Forth<'_, R, W> {
 
 struct Back<'a, R, W> {
     routes: &'a Arc<Routes>,
+    local: &'a Arc<Local>,
     from: BufReader<R>,
     to: W,
     due: mpsc::Receiver<Expected>,
@@ -206,35 +295,34 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Back<'_, R, W> {
                 // A node says nothing unasked: what comes here is its end.
                 ended = self.from.read_u8() => return ended.map(drop),
             };
-            let (head, plan, instead) = match expected {
+            let (head, plan, from) = match expected {
                 None => return std::future::pending().await,
-                Some(Expected::Local(frame)) => {
-                    self.to.write_all(&frame).await?;
-                    continue;
-                }
                 Some(Expected::Nothing(then)) => return self.fall_silent(then).await,
-                Some(Expected::Answer { head, plan, instead }) => (head, plan, instead),
+                Some(Expected::Answer { head, plan, from }) => (head, plan, from),
             };
-            let Some(frame) = frame::read(&mut self.from, LARGEST_ANSWER).await? else {
+            let mut node_said = None;
+            if !matches!(from, Source::Here(_)) {
+                let Some(frame) = frame::read(&mut self.from, LARGEST_ANSWER).await? else {
+                    return self.to.shutdown().await;
+                };
+                node_said = Some(frame);
+            }
+            if let Some(Verdict::LoseAnswer(then)) = plan.fate() {
+                plan.met();
+                return self.fall_silent(*then).await;
+            }
+            let frame = match (from, node_said) {
+                (Source::Here(response) | Source::Instead(response), _) => ours(&head, &plan, response)?,
+                (Source::Node, node_said) => self.rewrite(&head, &plan, node_said.unwrap_or_default())?,
+            };
+            plan.delay_answer().await;
+            self.local.awake().await;
+            if let Some(part) = plan.cut(&frame) {
+                self.to.write_all(&part).await?;
                 return self.to.shutdown().await;
-            };
-            if let Some(Verdict::LoseAnswer(then)) = plan.fate {
-                return self.fall_silent(then).await;
             }
-            for Act { verdict, .. } in &plan.acts {
-                if let Verdict::DelayAnswer { ms } = verdict {
-                    sleep(Duration::from_millis(*ms)).await;
-                }
-            }
-            let frame = match instead {
-                Some(frame) => frame,
-                None => self.rewrite(&head, &plan, frame)?,
-            };
-            if let Some(Verdict::CutAnswer { after }) = plan.fate {
-                let end = after.unwrap_or(frame.len() / 2).min(frame.len().saturating_sub(1));
-                self.to.write_all(&frame[..end]).await?;
-                return self.to.shutdown().await;
-            }
+            // A turn that did nothing is given back before the client can ask again.
+            drop(plan);
             self.to.write_all(&frame).await?;
         }
     }
@@ -265,22 +353,25 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Back<'_, R, W> {
             );
             return Ok(whole(&frame));
         };
-        self.routes.faults.learn(&response);
+        self.routes.names().learn(&response);
         let mut changed = self.routes.rewrite(&mut response)?;
-        for Act { verdict, .. } in &plan.acts {
-            if let (Verdict::OldApiVersions { highest, transaction_version }, Response::ApiVersions(answer)) =
-                (verdict, &mut response)
-            {
-                grow_old(answer, highest, *transaction_version);
-                changed = true;
-            }
-        }
-        if !changed {
-            return Ok(whole(&frame));
-        }
-        frame::answer(head.correlation, head.version, &response)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        changed |= plan.change(&mut response);
+        if changed { encode(head, &response) } else { Ok(whole(&frame)) }
     }
+}
+
+/// The frame of an answer that no node gave.
+fn ours(head: &Head, plan: &Plan, mut response: Response) -> io::Result<Bytes> {
+    match plan.fate() {
+        Some(Verdict::Error { .. }) => plan.met(),
+        _ => drop(plan.change(&mut response)),
+    }
+    encode(head, &response)
+}
+
+fn encode(head: &Head, response: &Response) -> io::Result<Bytes> {
+    frame::answer(head.correlation, head.version, response)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 fn is_ours(key: ApiKey, version: i16) -> bool {

@@ -14,11 +14,13 @@
 
 mod address;
 mod connection;
+mod identity;
+mod name;
 
 use crate::{
     control,
     fault::{Faults, Place},
-    server::{StartError, announce, bind, spawn},
+    server::{StartError, announce, bind, host_port, spawn},
 };
 use address::{Routes, parse};
 use std::{
@@ -60,12 +62,12 @@ impl Proxy {
     /// The address is none, or one here is taken. Whether the cluster is there is seen by the first client only.
     pub async fn start(upstream: &str, options: ProxyOptions) -> Result<Self, StartError> {
         let upstream = upstream.split(',').map(str::trim).map(parse).collect::<Result<Vec<_>, _>>()?;
-        let routes = Routes::new(Faults::new(Place::Proxy), options.listen, options.advertise);
+        let routes = Routes::new(Faults::new(Place::Proxy), options.listen, options.advertise.clone());
         let mut bootstrap = Vec::new();
         for (host, port) in upstream {
             let local = Routes::local(&routes, &host, port, None)
                 .map_err(|source| StartError::Listen { address: options.listen, source })?;
-            bootstrap.push(format!("{}:{}", local.0, local.1));
+            bootstrap.push(host_port(&local));
         }
         let bootstrap = bootstrap.join(",");
         let control = match options.control {
@@ -73,8 +75,12 @@ impl Proxy {
             Some(address) => {
                 let bound = bind(address).map_err(|source| StartError::Listen { address, source })?;
                 let at = bound.address();
-                let subject = control::Subject::Proxy(routes.faults.clone());
-                spawn(&routes.stop, control::serve(bound, subject, bootstrap.clone()));
+                let served = control::Served {
+                    subject: control::Subject::Proxy(routes.faults.clone()),
+                    bootstrap: bootstrap.clone(),
+                    advertised: options.advertise,
+                };
+                spawn(&routes.stop, control::serve(bound, served, routes.stop.subscribe()));
                 Some(at)
             }
         };

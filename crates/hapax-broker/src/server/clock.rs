@@ -35,10 +35,15 @@ impl Clock {
         self.wall.saturating_add(passed).saturating_add(self.jumped.load(Ordering::SeqCst))
     }
 
-    /// Moves the time.
-    pub(crate) fn jump(&self, by: Millis) {
-        let jump = |jumped: i64| Some(jumped.saturating_add(by));
-        let _ = self.jumped.fetch_update(Ordering::SeqCst, Ordering::SeqCst, jump);
+    /// How far it is ahead.
+    pub(crate) fn ahead(&self) -> Millis {
+        self.jumped.load(Ordering::SeqCst)
+    }
+
+    /// Moves the time forward, if it is not there yet.
+    pub(crate) fn reach(&self, time: Millis) {
+        let by = time.saturating_sub(self.now()).max(0);
+        self.jumped.fetch_add(by, Ordering::SeqCst);
     }
 
     /// How long until a time.

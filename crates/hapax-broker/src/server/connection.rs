@@ -2,16 +2,16 @@
 
 use super::core::{Core, Halted, Pending};
 use crate::{
-    fault::{Act, Afterwards, Api, Plan, Subject, Verdict, rebuff},
-    state::{NodeId, Outcome, Step},
+    fault::{Act, Afterwards, Plan, Subject, Turn, Verdict, rebuff},
+    state::{NodeId, Outcome, Step, partition_for},
     wire::{
         Request, Response,
         frame::{self, Head, Incoming},
     },
 };
 use bytes::Bytes;
-use kafka_protocol::{messages::ApiVersionsResponse, protocol::StrBytes};
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+use kafka_protocol::messages::ApiVersionsRequest;
+use std::{io, sync::Arc, time::Duration};
 use tokio::{
     io::{
         AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf, WriteHalf,
@@ -29,8 +29,10 @@ const NAMES_NOTHING: &str = "the request names nothing of the kind";
 /// Serves a connection until its end.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(core: Arc<Core>, node: NodeId, stream: S) {
     let mut crashes = core.crashes();
+    let before = *crashes.borrow_and_update();
     let (read, write) = split(stream);
-    let mut connection = Connection { core, node, read: BufReader::with_capacity(READ_AHEAD, read), write };
+    let read = BufReader::with_capacity(READ_AHEAD, read);
+    let mut connection = Connection { core, node, crashes: before, read, write };
     tokio::select! {
         biased;
         _ = crashes.changed() => {}
@@ -45,8 +47,40 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(core: Arc<Core>, no
 struct Connection<S> {
     core: Arc<Core>,
     node: NodeId,
+    /// How often the broker had crashed when the connection began: nothing of it is applied after another time.
+    crashes: u64,
     read: BufReader<ReadHalf<S>>,
     write: WriteHalf<S>,
+}
+
+/// A request that came.
+struct Asked {
+    head: Head,
+    request: Request,
+    answered_by: AnsweredBy,
+}
+
+/// Who answers a request.
+enum AnsweredBy {
+    /// The machine, which gets it with its body as it came.
+    Machine(Bytes),
+    /// Its reader did: it is of a version that nobody knows.
+    Reader(Response),
+}
+
+impl From<Incoming> for Asked {
+    fn from(incoming: Incoming) -> Self {
+        match incoming {
+            Incoming::Request { head, request, body } => {
+                Self { head, request, answered_by: AnsweredBy::Machine(body) }
+            }
+            Incoming::TooNew { head, answer } => Self {
+                head,
+                request: ApiVersionsRequest::default().into(),
+                answered_by: AnsweredBy::Reader(answer.into()),
+            },
+        }
+    }
 }
 
 /// What goes back to the client.
@@ -63,15 +97,24 @@ enum Back {
     Close,
 }
 
+/// What comes of a request's fate.
+enum Met {
+    /// An outcome, which is told as any other.
+    Outcome(Outcome),
+    /// All that goes back.
+    Back(Back),
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn talk(&mut self) -> io::Result<()> {
         while let Some(frame) = frame::read(&mut self.read, frame::LARGEST_FRAME).await? {
             let incoming = frame::decode(frame, self.core.unstable)
                 .map_err(|refused| io::Error::new(io::ErrorKind::InvalidData, refused))?;
-            let back = match incoming {
-                Incoming::TooNew { answer } => Back::Frame(answer),
-                Incoming::Request { head, request, body } => self.request(head, request, body).await?,
-            };
+            let back = self.request(incoming.into()).await?;
+            if matches!(back, Back::Frame(_) | Back::Part(_)) {
+                // It may have been stalled since the request was taken.
+                self.core.awake(self.node).await;
+            }
             match back {
                 Back::Frame(frame) => self.write.write_all(&frame).await?,
                 Back::Part(frame) => {
@@ -86,99 +129,121 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    async fn request(&mut self, head: Head, request: Request, body: Bytes) -> io::Result<Back> {
-        let Some((subject, plan)) = self.core.faults.judge(&head, Some(&request), self.node.0) else {
+    async fn request(&mut self, asked: Asked) -> io::Result<Back> {
+        let names = |id| self.core.look(|machine| machine.catalog.name(id).map(str::to_owned));
+        let judged = self.core.faults.judge(&asked.head, Some(&asked.request), self.node.0, &names);
+        let head = asked.head.clone();
+        let Some((subject, plan)) = judged else {
             self.core.awake(self.node).await;
-            let outcome = self.apply(&head, request, &body).await?;
+            let outcome = self.apply(asked).await?;
             return encode(&head, outcome);
         };
-        self.act(&plan, &subject).await?;
+        for act in &plan.acts {
+            self.act(act, &subject).await?;
+        }
         self.core.awake(self.node).await;
         let outcome = match &plan.fate {
-            Some(Verdict::Drop(then)) => return Ok(without_answer(*then)),
-            Some(Verdict::Crash) => {
-                self.step(Step::Crash)?;
-                return Ok(Back::Close);
-            }
-            Some(Verdict::CrashAfter) => {
-                self.hand_in(&head, request, &body)?;
-                self.step(Step::Crash)?;
-                return Ok(Back::Close);
-            }
-            Some(Verdict::LoseAnswer(then)) => {
-                self.apply(&head, request, &body).await?;
-                return Ok(without_answer(*then));
-            }
-            Some(Verdict::Error { code, applied }) => {
-                let answer = rebuff(&request, head.version, *code);
-                let silent = is_silent(&request);
-                if *applied {
-                    self.apply(&head, request, &body).await?;
-                }
-                match silent {
-                    // Kafka closes a connection whose client wants no answer and there is an error to tell.
-                    true => Outcome::HangUp,
-                    false => Outcome::Answer(answer),
-                }
-            }
-            _ => self.apply(&head, request, &body).await?,
+            None => changed(self.apply(asked).await?, &plan),
+            Some(fate) => match self.meet(fate, asked, &plan).await? {
+                Met::Outcome(outcome) => outcome,
+                Met::Back(back) => return Ok(back),
+            },
         };
-        let outcome = changed(outcome, &plan);
-        for Act { verdict, .. } in &plan.acts {
-            if let Verdict::DelayAnswer { ms } = verdict {
-                sleep(Duration::from_millis(*ms)).await;
-            }
+        if matches!(outcome, Outcome::Answer(_)) {
+            plan.delay_answer().await;
         }
-        let back = encode(&head, outcome)?;
-        Ok(match (&plan.fate, back) {
-            (Some(Verdict::CutAnswer { after }), Back::Frame(frame)) => {
-                let end = after.unwrap_or(frame.len() / 2).min(frame.len().saturating_sub(1));
-                Back::Part(frame.slice(..end))
+        Ok(match (encode(&head, outcome)?, plan.ends_answers()) {
+            (Back::Frame(frame), _) => plan.cut(&frame).map_or(Back::Frame(frame), Back::Part),
+            (_, Some(then)) => {
+                plan.met();
+                without_answer(then)
             }
-            (Some(Verdict::CutAnswer { .. }), _) => Back::Close,
-            (_, back) => back,
+            (back, None) => back,
         })
     }
 
-    /// What a plan does before the request is applied.
-    async fn act(&self, plan: &Plan, subject: &Subject) -> io::Result<()> {
-        for Act { rule, verdict } in &plan.acts {
-            let step = match verdict {
-                Verdict::Delay { ms } => {
-                    sleep(Duration::from_millis(*ms)).await;
-                    continue;
-                }
-                Verdict::StallNode { ms, node } => {
-                    self.core.stall(node.unwrap_or(self.node), Duration::from_millis(*ms));
-                    continue;
-                }
-                Verdict::JumpClock { ms } => {
-                    self.core.jump(*ms);
-                    continue;
-                }
-                Verdict::Step(step) => Some(step.clone()),
-                Verdict::MoveLeader { topic, partition, to } => {
-                    move_leader(subject, topic.as_ref(), *partition, *to)
-                }
-                Verdict::MoveCoordinator => self.move_coordinator(subject),
-                Verdict::DelayAnswer { .. }
-                | Verdict::OldApiVersions { .. }
-                | Verdict::Drop(_)
-                | Verdict::LoseAnswer(_)
-                | Verdict::CutAnswer { .. }
-                | Verdict::Error { .. }
-                | Verdict::Crash
-                | Verdict::CrashAfter => continue,
-            };
-            let done =
-                step.map_or(Err(Halted::Impossible(NAMES_NOTHING.into())), |step| self.core.step(step));
-            match done {
-                Ok(()) => {}
-                Err(Halted::Impossible(why)) => self.core.faults.did_nothing(*rule, &why),
-                Err(error) => return Err(io::Error::other(error)),
+    /// Lets a request meet its fate.
+    async fn meet(&mut self, fate: &Act, asked: Asked, plan: &Plan) -> io::Result<Met> {
+        let Act { turn, verdict } = fate;
+        match verdict {
+            Verdict::Drop(then) => {
+                turn.acted();
+                Ok(Met::Back(without_answer(*then)))
             }
+            Verdict::Crash => self.crash(turn),
+            Verdict::CrashAfter => {
+                self.apply(asked).await?;
+                self.crash(turn)
+            }
+            Verdict::LoseAnswer(then) => {
+                self.apply(asked).await?;
+                turn.acted();
+                Ok(Met::Back(without_answer(*then)))
+            }
+            Verdict::Error { code, applied } => {
+                let answer = rebuff(&asked.request, asked.head.version, *code);
+                let silent = is_silent(&asked.request);
+                if *applied {
+                    self.apply(asked).await?;
+                }
+                turn.acted();
+                // Kafka closes a connection whose client wants no answer and there is an error to tell.
+                Ok(Met::Outcome(if silent { Outcome::HangUp } else { Outcome::Answer(answer) }))
+            }
+            Verdict::CutAnswer { .. }
+            | Verdict::Delay { .. }
+            | Verdict::DelayAnswer { .. }
+            | Verdict::StallNode { .. }
+            | Verdict::MoveLeader { .. }
+            | Verdict::MoveCoordinator
+            | Verdict::JumpClock { .. }
+            | Verdict::OldApiVersions { .. }
+            | Verdict::Step(_) => Ok(Met::Outcome(changed(self.apply(asked).await?, plan))),
+        }
+    }
+
+    fn crash(&self, turn: &Turn) -> io::Result<Met> {
+        self.core.step_of(Step::Crash, turn).map_err(io::Error::other)?;
+        Ok(Met::Back(Back::Close))
+    }
+
+    /// What a plan does before the request is applied.
+    async fn act(&self, act: &Act, subject: &Subject) -> io::Result<()> {
+        let Act { turn, verdict } = act;
+        let done = match verdict {
+            Verdict::Delay { ms } => {
+                turn.acted();
+                sleep(Duration::from_millis(*ms)).await;
+                Ok(())
+            }
+            Verdict::StallNode { ms, node } => {
+                let stalled = self.core.stall(node.unwrap_or(self.node), Duration::from_millis(*ms));
+                stalled.inspect(|()| turn.acted())
+            }
+            Verdict::JumpClock { ms } => self.core.jump(*ms).inspect(|()| turn.acted()),
+            Verdict::Step(step) => self.core.step_of(step.clone(), turn),
+            Verdict::MoveLeader { topic, partition, to } => {
+                self.step(move_leader(subject, topic.as_ref(), *partition, *to), turn)
+            }
+            Verdict::MoveCoordinator => self.step(self.move_coordinator(subject), turn),
+            Verdict::DelayAnswer { .. }
+            | Verdict::OldApiVersions { .. }
+            | Verdict::Drop(_)
+            | Verdict::LoseAnswer(_)
+            | Verdict::CutAnswer { .. }
+            | Verdict::Error { .. }
+            | Verdict::Crash
+            | Verdict::CrashAfter => Ok(()),
+        };
+        match done {
+            Err(Halted::Impossible(why)) => turn.idle(&why),
+            done => done.map_err(io::Error::other)?,
         }
         Ok(())
+    }
+
+    fn step(&self, step: Option<Step>, turn: &Turn) -> Result<(), Halted> {
+        step.map_or(Err(Halted::Impossible(NAMES_NOTHING.into())), |step| self.core.step_of(step, turn))
     }
 
     fn move_coordinator(&self, subject: &Subject) -> Option<Step> {
@@ -194,20 +259,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         })
     }
 
-    fn step(&self, step: Step) -> io::Result<()> {
-        self.core.step(step).map_err(io::Error::other)
-    }
-
     fn hand_in(&self, head: &Head, request: Request, body: &Bytes) -> io::Result<Pending> {
         self.core
-            .submit(self.node, head.version, head.client_id.clone(), request, body)
-            .inspect_err(|error| tracing::error!(%error, "request refused"))
+            .submit(self.crashes, self.node, head.version, head.client_id.clone(), request, body)
+            .inspect_err(|error| match error {
+                Halted::Crashed => tracing::debug!(%error, "request refused"),
+                Halted::Stopped | Halted::Impossible(_) | Halted::Journal(_) => {
+                    tracing::error!(%error, "request refused");
+                }
+            })
             .map_err(io::Error::other)
     }
 
     /// Hands a request in and waits for its end, or for the client's.
-    async fn apply(&mut self, head: &Head, request: Request, body: &Bytes) -> io::Result<Outcome> {
-        let mut pending = self.hand_in(head, request, body)?;
+    async fn apply(&mut self, asked: Asked) -> io::Result<Outcome> {
+        let Asked { head, request, answered_by } = asked;
+        let body = match answered_by {
+            AnsweredBy::Machine(body) => body,
+            AnsweredBy::Reader(answer) => return Ok(Outcome::Answer(answer)),
+        };
+        let mut pending = self.hand_in(&head, request, &body)?;
         let aborted = || io::Error::from(io::ErrorKind::ConnectionAborted);
         tokio::select! {
             biased;
@@ -257,39 +328,11 @@ fn encode(head: &Head, outcome: Outcome) -> io::Result<Back> {
 }
 
 /// An answer as the plan wants it.
-fn changed(outcome: Outcome, plan: &Plan) -> Outcome {
-    let Outcome::Answer(mut response) = outcome else { return outcome };
-    for Act { verdict, .. } in &plan.acts {
-        if let (Verdict::OldApiVersions { highest, transaction_version }, Response::ApiVersions(answer)) =
-            (verdict, &mut response)
-        {
-            grow_old(answer, highest, *transaction_version);
-        }
+fn changed(mut outcome: Outcome, plan: &Plan) -> Outcome {
+    if let Outcome::Answer(response) = &mut outcome {
+        plan.change(response);
     }
-    Outcome::Answer(response)
-}
-
-/// Makes an ApiVersions answer an older broker's.
-pub(crate) fn grow_old(
-    answer: &mut ApiVersionsResponse,
-    highest: &BTreeMap<Api, i16>,
-    transaction_version: Option<i16>,
-) {
-    for (api, highest) in highest {
-        for range in answer.api_keys.iter_mut().filter(|range| range.api_key == api.key()) {
-            range.max_version = range.max_version.min(*highest);
-        }
-    }
-    answer.api_keys.retain(|range| range.min_version <= range.max_version);
-    if let Some(level) = transaction_version {
-        let name = StrBytes::from_static_str("transaction.version");
-        for feature in answer.finalized_features.iter_mut().filter(|feature| feature.name == name) {
-            feature.max_version_level = level;
-            feature.min_version_level = feature.min_version_level.min(level);
-        }
-        // A feature at level 0 is not finalized.
-        answer.finalized_features.retain(|feature| feature.max_version_level > 0);
-    }
+    outcome
 }
 
 fn move_leader(
@@ -302,10 +345,4 @@ fn move_leader(
     let topic = topic.or(named.map(|(name, _)| name))?.clone();
     let first = named.and_then(|(_, partitions)| partitions.first().copied());
     Some(Step::MoveLeader { topic, partition: partition.or(first).unwrap_or(0), to })
-}
-
-/// `GroupMetadataManager.partitionFor`: Java's hash of the name, over UTF-16.
-fn partition_for(name: &str, partitions: i32) -> i32 {
-    let hash = name.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()));
-    (hash & i32::MAX) % partitions.max(1)
 }

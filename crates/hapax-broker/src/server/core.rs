@@ -3,13 +3,15 @@
 //! Invariants:
 //! - an input that is kept is in the journal before the machine sees it, in the order in which it sees them;
 //! - a [`Pending`] that ends without its answer tells the machine that nobody waits any more;
-//! - the clock is read under the lock, so times in the journal never go back.
+//! - the clock is read under the lock, so times in the journal never go back;
+//! - when something happens by itself, the journal says how far time has come before it does: at any clock, and with any
+//!   input behind it, a replay comes to the same.
 
 use super::clock::Clock;
 use crate::{
-    fault::{Faults, Place},
-    journal::{Entry, Journal, JournalError, is_kept},
-    state::{Call, Input, Machine, Millis, NodeId, Outcome, Step, Ticket},
+    fault::{Faults, Place, Turn},
+    journal::{Entry, Journal, JournalError},
+    state::{Call, Input, LONGEST_MS, Machine, Millis, NodeId, Outcome, Step, Ticket},
     wire::{Request, Response},
 };
 use bytes::Bytes;
@@ -29,9 +31,12 @@ pub enum Halted {
     /// The broker was stopped.
     #[error("the broker has stopped")]
     Stopped,
-    /// A step names what is not there.
+    /// A step names what is not there, or a jump leads out of time.
     #[error("{0}")]
     Impossible(String),
+    /// The broker has crashed since its client connected.
+    #[error("the broker crashed after the request had come")]
+    Crashed,
     /// The input cannot be kept, so it is not applied either.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -54,6 +59,8 @@ struct State {
     machine: Machine,
     journal: Option<Journal>,
     waiting: BTreeMap<Ticket, Waiting>,
+    /// Of rules that let the next append for an id fail: they have acted when it does.
+    failing: BTreeMap<String, Turn>,
     next_ticket: u64,
     /// When the timer task will wake by itself.
     armed: Option<Millis>,
@@ -100,8 +107,15 @@ impl Core {
         clock: Clock,
     ) -> Arc<Self> {
         let unstable = machine.settings().two_phase_commit;
-        let state =
-            State { machine, journal, waiting: BTreeMap::new(), next_ticket, armed: None, stopped: false };
+        let state = State {
+            machine,
+            journal,
+            waiting: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            next_ticket,
+            armed: None,
+            stopped: false,
+        };
         Arc::new(Self {
             state: Mutex::new(state),
             clock,
@@ -113,9 +127,10 @@ impl Core {
         })
     }
 
-    /// Hands a request to the machine.
+    /// Hands a request to the machine, of a connection that began after as many crashes.
     pub(crate) fn submit(
         self: &Arc<Self>,
+        crashes: u64,
         node: NodeId,
         version: i16,
         client_id: Option<String>,
@@ -123,10 +138,13 @@ impl Core {
         body: &Bytes,
     ) -> Result<Pending, Halted> {
         let mut state = self.state();
+        if *self.crashes.borrow() != crashes {
+            return Err(Halted::Crashed);
+        }
         let ticket = state.ticket();
         let call = Call { ticket, node, version, client_id };
         let key = request.key();
-        let kept = is_kept(&state.machine, version, &request);
+        let kept = !state.machine.only_looks(version, &request);
         let entry = kept.then_some(Entry::Request(&call, key, body));
         let now = self.keep(&mut state, entry.as_ref())?;
         let (to, outcome) = oneshot::channel();
@@ -137,13 +155,34 @@ impl Core {
 
     /// Acts on the machine itself. A crash cuts every connection.
     pub(crate) fn step(&self, step: Step) -> Result<(), Halted> {
+        self.act(step, None)
+    }
+
+    /// Acts on the machine for a rule, which has acted if anything changed.
+    pub(crate) fn step_of(&self, step: Step, turn: &Turn) -> Result<(), Halted> {
+        self.act(step, Some(turn))
+    }
+
+    fn act(&self, step: Step, turn: Option<&Turn>) -> Result<(), Halted> {
         let crash = matches!(step, Step::Crash);
+        let arms = match &step {
+            Step::FailAppend { transactional_id, .. } => Some(transactional_id.clone()),
+            _ => None,
+        };
         let mut state = self.state();
         if let Some(why) = state.machine.objection(&step) {
             return Err(Halted::Impossible(why));
         }
         let now = self.keep(&mut state, Some(&Entry::Step(&step)))?;
         self.apply(&mut state, now, Input::Step(step));
+        match (arms, turn) {
+            _ if !state.machine.changed() => {
+                turn.iter().for_each(|turn| turn.idle("all is as the step would make it"));
+            }
+            (Some(id), Some(turn)) => drop(state.failing.insert(id, turn.clone())),
+            (Some(id), None) => drop(state.failing.remove(&id)),
+            (None, turn) => turn.iter().for_each(|turn| turn.acted()),
+        }
         if crash {
             self.crashes.send_modify(|crashes| *crashes += 1);
         }
@@ -153,20 +192,21 @@ impl Core {
     /// Asks the machine something that changes nothing; `None` where it does not answer at once.
     pub(crate) fn ask(&self, node: NodeId, version: i16, request: Request) -> Option<Response> {
         let mut state = self.state();
-        if is_kept(&state.machine, version, &request) {
+        if !state.machine.only_looks(version, &request) {
             return None;
         }
+        let now = self.keep(&mut state, None).ok()?;
         let ticket = state.ticket();
         let (to, mut outcome) = oneshot::channel();
         state.waiting.insert(ticket, Waiting { kept: false, to });
         let call = Call { ticket, node, version, client_id: None };
-        self.apply(&mut state, self.clock.now(), Input::Request(call, request));
+        self.apply(&mut state, now, Input::Request(call, request));
         match outcome.try_recv() {
             Ok(Outcome::Answer(response)) => Some(response),
             Ok(Outcome::Silence | Outcome::HangUp) => None,
             Err(_) => {
                 state.waiting.remove(&ticket);
-                self.apply(&mut state, self.clock.now(), Input::Gone(vec![ticket]));
+                self.apply(&mut state, now, Input::Gone(vec![ticket]));
                 None
             }
         }
@@ -182,18 +222,29 @@ impl Core {
         self.state().machine.set_addresses(addresses);
     }
 
-    /// Moves the clock; what is due by that happens at once.
-    pub(crate) fn jump(&self, by: Millis) {
-        self.clock.jump(by);
+    /// Moves the clock forward; what is due by that has happened when this returns.
+    pub(crate) fn jump(&self, by: Millis) -> Result<(), Halted> {
+        let mut state = self.state();
+        check_jump(by, self.clock.ahead())?;
+        let to = self.clock.now().max(state.machine.now()) + by;
+        self.keep_at(&mut state, to, Some(&Entry::Time))?;
+        self.clock.reach(to);
+        self.apply(&mut state, to, Input::Tick);
         self.timer.notify_one();
+        Ok(())
     }
 
-    /// Takes no request on a node for a time.
-    pub(crate) fn stall(&self, node: NodeId, wait: Duration) {
+    /// Takes no request on a node for a time, and gives no answer.
+    pub(crate) fn stall(&self, node: NodeId, wait: Duration) -> Result<(), Halted> {
+        let nodes = self.look(|machine| machine.settings().nodes);
+        if !(1..=nodes).contains(&node.0) {
+            return Err(Halted::Impossible(format!("there is no node {}; there are 1 to {nodes}", node.0)));
+        }
         let until = self.clock.after(wait);
         let mut stalls = self.stalls.lock().expect("nothing panics while it holds the lock");
         let stalled = stalls.entry(node).or_insert(until);
         *stalled = until.max(*stalled);
+        Ok(())
     }
 
     /// Waits until a node takes requests.
@@ -231,8 +282,16 @@ impl Core {
                 },
             }
             let mut state = self.state();
-            if !state.stopped && state.machine.next_wake().is_some_and(|at| at <= self.clock.now()) {
-                self.apply(&mut state, self.clock.now(), Input::Tick);
+            if state.machine.next_wake().is_none_or(|at| at > self.clock.now()) {
+                continue;
+            }
+            match self.keep(&mut state, None) {
+                Ok(now) => self.apply(&mut state, now, Input::Tick),
+                Err(Halted::Stopped) => return,
+                Err(error) => {
+                    tracing::error!(%error, "time passes no more: what it does cannot be kept");
+                    return;
+                }
             }
         }
     }
@@ -240,9 +299,17 @@ impl Core {
     /// Nothing is applied from now on; the journal's file is free for the next one.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
+        let state = &mut *state;
+        if let Some(journal) = state.journal.as_mut().filter(|journal| journal.is_ahead()) {
+            let digest = Entry::Digest(state.machine.digest());
+            if let Err(error) = journal.append(state.machine.now(), &digest) {
+                tracing::warn!(%error, "the journal ends without a digest");
+            }
+        }
         state.stopped = true;
         state.journal = None;
         state.waiting.clear();
+        state.failing.clear();
     }
 
     fn forget(&self, ticket: Ticket) {
@@ -259,18 +326,29 @@ impl Core {
 
     /// Writes down what is kept; says at which time it is to be applied.
     fn keep(&self, state: &mut State, entry: Option<&Entry<'_>>) -> Result<Millis, Halted> {
-        if state.stopped {
-            return Err(Halted::Stopped);
-        }
-        let now = self.clock.now();
-        if let (Some(journal), Some(entry)) = (&mut state.journal, entry) {
-            journal.append(now, entry)?;
-        }
+        let now = self.clock.now().max(state.machine.now());
+        self.keep_at(state, now, entry)?;
         Ok(now)
     }
 
+    fn keep_at(&self, state: &mut State, now: Millis, entry: Option<&Entry<'_>>) -> Result<(), Halted> {
+        if state.stopped {
+            return Err(Halted::Stopped);
+        }
+        let Some(journal) = &mut state.journal else { return Ok(()) };
+        // An input says how far time has come; one that is not kept must not move time on alone.
+        let entry = entry.or_else(|| state.machine.changes_by(now).then_some(&Entry::Time));
+        let Some(entry) = entry else { return Ok(()) };
+        if journal.wants_digest() {
+            journal.append(state.machine.now(), &Entry::Digest(state.machine.digest()))?;
+        }
+        Ok(journal.append(now, entry)?)
+    }
+
     fn apply(&self, state: &mut State, now: Millis, input: Input) {
-        for reply in state.machine.step(now, input) {
+        let replies = state.machine.step(now, input);
+        state.settle();
+        for reply in replies {
             if let Some(waiting) = state.waiting.remove(&reply.ticket) {
                 let _ = waiting.to.send(reply.outcome);
             }
@@ -287,10 +365,56 @@ impl Core {
     }
 }
 
+fn check_jump(by: Millis, ahead: Millis) -> Result<(), Halted> {
+    if by <= 0 {
+        return Err(Halted::Impossible(format!("time cannot jump by {by} ms: it goes forward only")));
+    }
+    if by > LONGEST_MS - ahead {
+        return Err(Halted::Impossible(format!(
+            "time cannot jump by {by} ms: it is {ahead} ms ahead, and may be {LONGEST_MS} ms (100 years) in all; begin \
+             with an empty folder"
+        )));
+    }
+    Ok(())
+}
+
 impl State {
+    /// Counts the rules whose append has failed, before anybody is told, and gives up those that a crash has disarmed.
+    fn settle(&mut self) {
+        let Self { machine, failing, .. } = self;
+        failing.retain(|id, turn| {
+            let spent = machine.spent.contains(id);
+            if spent {
+                turn.acted();
+            }
+            !spent && machine.append_fails(id)
+        });
+    }
+
     fn ticket(&mut self) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         ticket
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Settings;
+    use kafka_protocol::messages::HeartbeatRequest;
+
+    #[tokio::test]
+    async fn a_request_that_came_before_a_crash_is_not_applied_after_it() {
+        let clock = Clock::new(Some(1_000_000));
+        let core = Core::new(Machine::new(Settings::default(), clock.now()), None, 0, clock);
+        let submit = |crashes| {
+            core.submit(crashes, NodeId(1), 4, None, HeartbeatRequest::default().into(), &Bytes::new())
+        };
+        let before = *core.crashes().borrow();
+        assert!(submit(before).is_ok());
+        core.step(Step::Crash).unwrap();
+        assert!(matches!(submit(before), Err(Halted::Crashed)));
+        assert!(submit(before + 1).is_ok());
     }
 }

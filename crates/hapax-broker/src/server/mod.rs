@@ -20,7 +20,7 @@ pub use topic::TopicRefused;
 pub(crate) use announce::announce;
 
 pub(crate) use self::core::Core;
-pub(crate) use connection::{grow_old, is_silent};
+pub(crate) use connection::is_silent;
 pub(crate) use listener::{Bound, bind, spawn_with};
 
 use crate::{
@@ -38,6 +38,9 @@ use std::{
     sync::Arc,
 };
 use tokio::{io::DuplexStream, sync::watch};
+
+/// The year 3000.
+const LATEST_START_MS: Millis = 32_503_680_000_000;
 
 /// What an in-memory connection holds in each direction before its writer waits.
 const PIPE: usize = 256 * 1024;
@@ -57,7 +60,7 @@ pub struct ServerOptions {
     /// Is each record of the journal forced to disk before its answer? Needed against a machine that dies, not
     /// against a process that does.
     pub sync: bool,
-    /// The broker's time at its start, instead of the wall clock's.
+    /// The broker's time at its start, instead of the wall clock's; a journal that has come further goes on there.
     pub start_ms: Option<Millis>,
 }
 
@@ -121,8 +124,12 @@ impl Broker {
             Some(address) => {
                 let bound = bind(address).map_err(|source| StartError::Listen { address, source })?;
                 let at = bound.address();
-                let bootstrap = bootstrap(&addresses);
-                spawn(&stop, control::serve(bound, control::Subject::Broker(Arc::clone(&core)), bootstrap));
+                let served = control::Served {
+                    subject: control::Subject::Broker(Arc::clone(&core)),
+                    bootstrap: bootstrap(&addresses),
+                    advertised: options.advertise.clone(),
+                };
+                spawn(&stop, control::serve(bound, served, stop.subscribe()));
                 Some(at)
             }
         };
@@ -167,9 +174,12 @@ impl Broker {
         self.core.step(step)
     }
 
-    /// Moves the broker's clock forward.
-    pub fn jump_clock(&self, by_ms: Millis) {
-        self.core.jump(by_ms);
+    /// Moves the broker's clock forward; what is due by that has happened when this returns.
+    ///
+    /// # Errors
+    /// The jump is not above zero, or leads with those before it over 100 years ahead; or it cannot be journaled.
+    pub fn jump_clock(&self, by_ms: Millis) -> Result<(), Halted> {
+        self.core.jump(by_ms)
     }
 
     /// The broker's time.
@@ -205,8 +215,10 @@ impl Drop for Broker {
 }
 
 fn open(settings: Settings, options: &ServerOptions) -> Result<Arc<Core>, StartError> {
-    if !(1..=1_000).contains(&settings.nodes) {
-        return Err(StartError::Settings(format!("{} nodes; there are 1 to 1000", settings.nodes)));
+    settings.check().map_err(StartError::Settings)?;
+    if let Some(start) = options.start_ms.filter(|start| !(0..=LATEST_START_MS).contains(start)) {
+        let why = format!("start_ms is {start}; it may be 0 to {LATEST_START_MS}, which is the year 3000");
+        return Err(StartError::Settings(why));
     }
     let clock = Clock::new(options.start_ms);
     let Some(folder) = &options.data else {
@@ -215,10 +227,10 @@ fn open(settings: Settings, options: &ServerOptions) -> Result<Arc<Core>, StartE
     let (mut journal, restored) = Journal::open(folder, settings, clock.now(), options.sync)?;
     let Restored { mut machine, next_ticket, records } = restored;
     // A clock that was made to jump is not made to go back.
-    clock.jump((machine.now() - clock.now()).max(0));
+    clock.reach(machine.now());
     let waiting = machine.waiting();
     if !waiting.is_empty() {
-        let now = clock.now();
+        let now = clock.now().max(machine.now());
         journal.append(now, &Entry::Gone(&waiting))?;
         machine.step(now, Input::Gone(waiting));
     }
@@ -250,13 +262,26 @@ fn listen(options: &ServerOptions, nodes: i32) -> Result<Listening, StartError> 
 }
 
 fn bootstrap(addresses: &BTreeMap<NodeId, (String, u16)>) -> String {
-    let of = |(host, port): &(String, u16)| {
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-    };
-    addresses.values().map(of).collect::<Vec<_>>().join(",")
+    addresses.values().map(host_port).collect::<Vec<_>>().join(",")
+}
+
+/// An address as clients are given it: with brackets around a host that has colons.
+pub(crate) fn host_port((host, port): &(String, u16)) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Runs a task until it ends or all are told to stop.
 pub(crate) fn spawn(stop: &watch::Sender<bool>, task: impl Future<Output = ()> + Send + 'static) {
     listener::spawn_with(stop.subscribe(), task);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_with_colons_is_told_in_brackets() {
+        assert_eq!(host_port(&("::1".to_owned(), 9092)), "[::1]:9092");
+        assert_eq!(host_port(&("localhost".to_owned(), 9092)), "localhost:9092");
+    }
 }

@@ -49,7 +49,8 @@ impl Broker {
         request
             .encode(VERSION, &mut body)
             .map_err(|error| refused(Code::INVALID_REQUEST.0, error.to_string()))?;
-        let mut pending = self.core.submit(NodeId(1), VERSION, None, request, &body.freeze())?;
+        let crashes = *self.core.crashes().borrow();
+        let mut pending = self.core.submit(crashes, NodeId(1), VERSION, None, request, &body.freeze())?;
         let outcome = pending.outcome().await.ok_or(Halted::Stopped)?;
         let Outcome::Answer(Response::CreateTopics(answer)) = outcome else {
             return Err(refused(Code::INVALID_REQUEST.0, "no answer".to_owned()));

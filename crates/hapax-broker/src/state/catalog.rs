@@ -3,7 +3,7 @@
 //! A topic that is deleted and created again has a new id and new logs. Leaders are spread over the nodes; a partition's
 //! log is one, whoever leads it.
 
-use super::{Code, NodeId, Settings, config::Configs, log::Log};
+use super::{Code, NodeId, Settings, config::Configs, digest::feed, log::Log};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -22,6 +22,8 @@ pub(crate) struct Partition {
     pub(crate) replicas: Vec<NodeId>,
     pub(crate) log: Log,
 }
+
+feed!(Partition { leader, leader_epoch, replicas, log });
 
 impl Partition {
     fn new(replicas: Vec<NodeId>, sync_always: bool) -> Self {
@@ -63,6 +65,8 @@ pub(crate) struct Topic {
     pub(crate) partitions: Vec<Partition>,
 }
 
+feed!(Topic { id, configs, replication_factor, partitions });
+
 /// All topics.
 #[derive(Debug)]
 pub(crate) struct Catalog {
@@ -76,6 +80,8 @@ pub(crate) struct Catalog {
     /// Shifts the first leader from topic to topic.
     created: i32,
 }
+
+feed!(Catalog { random, topics, names, unified, sync_always, created } without { settings });
 
 impl Catalog {
     /// No topics yet.
@@ -203,10 +209,15 @@ impl Catalog {
         Some(topic)
     }
 
-    /// Whether appends are synced at once, in all logs and those to come.
-    pub(crate) fn sync_always(&mut self, always: bool) {
-        self.sync_always = always;
-        self.partitions_mut().for_each(|(_, _, partition)| partition.log.sync_always(always));
+    /// Whether appends are synced at once, in all logs and those to come. Says whether that changes what a crash takes.
+    pub(crate) fn sync_always(&mut self, always: bool) -> bool {
+        let was = std::mem::replace(&mut self.sync_always, always);
+        let mut at_risk = false;
+        for (_, _, partition) in self.partitions_mut() {
+            at_risk |= partition.log.is_at_risk();
+            partition.log.sync_always(always);
+        }
+        was != always || at_risk
     }
 }
 

@@ -27,10 +27,10 @@ struct Survey {
     last_of_producer: BTreeSet<i64>,
 }
 
-/// Cleans a log.
-pub(crate) fn clean(log: &mut Log) {
+/// Cleans a log; says whether there was anything to clean.
+pub(crate) fn clean(log: &mut Log) -> bool {
     let survey = survey(log);
-    log.rewrite(|stored| cleaned(stored, &survey));
+    log.rewrite(|stored| cleaned(stored, &survey))
 }
 
 fn survey(log: &Log) -> Survey {

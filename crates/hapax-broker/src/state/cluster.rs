@@ -39,7 +39,7 @@ const BROKERS: i8 = 1;
 
 impl Machine {
     /// Answers ApiVersions. A version that is not known is answered by the server, in version 0.
-    pub(crate) fn api_versions(&mut self, call: &Call, request: ApiVersionsRequest) -> Answer {
+    pub(crate) fn api_versions(&self, call: &Call, request: ApiVersionsRequest) -> Answer {
         let response = ApiVersionsResponse::default().with_api_keys(
             ADVERTISED
                 .iter()
@@ -85,7 +85,7 @@ impl Machine {
     }
 
     /// Answers DescribeCluster.
-    pub(crate) fn describe_cluster(&mut self, call: &Call, request: DescribeClusterRequest) -> Answer {
+    pub(crate) fn describe_cluster(&self, call: &Call, request: DescribeClusterRequest) -> Answer {
         let response = DescribeClusterResponse::default().with_error_message(None);
         if call.version >= 1 && request.endpoint_type != BROKERS {
             let message = "Cannot use this listener to describe the controllers of the cluster.";
@@ -129,7 +129,7 @@ impl Machine {
         let topics = if all {
             self.catalog.topics().map(|(name, topic)| describe(name, topic)).collect()
         } else {
-            let creates = call.version < 4 || request.allow_auto_topic_creation;
+            let creates = self.may_create(call.version, &request);
             // What is named twice is told once, as from Kafka's set of names.
             let mut seen = BTreeSet::new();
             let mut asked = request.topics.unwrap_or_default();
@@ -157,6 +157,11 @@ impl Machine {
         Answer::Now(response.into())
     }
 
+    /// Does the request create topics that are not there? Before version 4 there was no choice.
+    pub(crate) fn may_create(&self, version: i16, request: &MetadataRequest) -> bool {
+        self.settings.auto_create_topics && (version < 4 || request.allow_auto_topic_creation)
+    }
+
     fn metadata_topic(
         &mut self,
         call: &Call,
@@ -181,7 +186,7 @@ impl Machine {
             Some(_) => Code::INVALID_TOPIC_EXCEPTION,
             None => Code::UNKNOWN_TOPIC_OR_PARTITION,
         };
-        if creates && self.settings.auto_create_topics && code == Code::UNKNOWN_TOPIC_OR_PARTITION {
+        if creates && code == Code::UNKNOWN_TOPIC_OR_PARTITION {
             self.create_by_itself(&name);
         }
         unknown(code).with_is_internal(catalog::is_internal(&name))

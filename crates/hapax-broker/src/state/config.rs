@@ -1,6 +1,6 @@
 //! Topic configurations: which there are, what they default to, and which values they take (`LogConfig`).
 
-use super::{Millis, Settings};
+use super::{Millis, Settings, digest::feed};
 use std::collections::BTreeMap;
 
 /// How a value is read, with the protocol's number for it (`ConfigDef.Type`, `DescribeConfigsResponse.ConfigType`).
@@ -79,6 +79,11 @@ pub(crate) struct Configs {
     pub(crate) after_max: Millis,
     pub(crate) before_max: Millis,
 }
+
+// What it was given is all: the rest follows from that and the settings.
+feed!(Configs { given } without {
+    broker_max_message_bytes, max_message_bytes, segment_bytes, log_append_time, compacts, deletes, after_max, before_max
+});
 
 impl Configs {
     /// Checks what was given.

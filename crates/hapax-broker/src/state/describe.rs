@@ -26,7 +26,7 @@ const DEFAULT: i8 = 5;
 
 impl Machine {
     /// Answers DescribeConfigs.
-    pub(crate) fn describe_configs(&mut self, call: &Call, request: DescribeConfigsRequest) -> Answer {
+    pub(crate) fn describe_configs(&self, call: &Call, request: DescribeConfigsRequest) -> Answer {
         let synonyms = request.include_synonyms;
         let results = request.resources.into_iter().map(|resource| {
             let result = DescribeConfigsResult::default()
@@ -76,8 +76,7 @@ impl Machine {
     }
 
     /// Answers DescribeProducers.
-    pub(crate) fn describe_producers(&mut self, call: &Call, request: DescribeProducersRequest) -> Answer {
-        let (now, expiration) = (self.now, self.settings.producer_expiration_ms);
+    pub(crate) fn describe_producers(&self, call: &Call, request: DescribeProducersRequest) -> Answer {
         let mut response = DescribeProducersResponse::default();
         for topic in request.topics {
             let mut result = TopicResponse::default().with_name(topic.name.clone());
@@ -85,32 +84,30 @@ impl Machine {
                 let answer =
                     PartitionResponse::default().with_partition_index(index).with_error_message(None);
                 let fault = |code: Code| answer.clone().with_error_code(code.0);
-                result.partitions.push(match self.catalog.partition_mut(&topic.name, index) {
+                result.partitions.push(match self.catalog.partition(&topic.name, index) {
                     None => fault(Code::UNKNOWN_TOPIC_OR_PARTITION),
                     Some(partition) if partition.leader != call.node => fault(Code::NOT_LEADER_OR_FOLLOWER),
-                    Some(partition) => {
-                        partition.log.producers.expire_due(now, expiration);
-                        answer.with_active_producers(active(partition))
-                    }
+                    Some(partition) => answer.with_active_producers(self.active(partition)),
                 });
             }
             response.topics.push(result);
         }
         Answer::Now(response.into())
     }
-}
 
-fn active(partition: &Partition) -> Vec<ProducerState> {
-    let describe = |(id, producer): (i64, &super::producers::Producer)| {
-        ProducerState::default()
-            .with_producer_id(id.into())
-            .with_producer_epoch(i32::from(producer.epoch))
-            .with_last_sequence(producer.last_sequence())
-            .with_last_timestamp(producer.last_timestamp)
-            .with_coordinator_epoch(producer.coordinator_epoch)
-            .with_current_txn_start_offset(producer.transaction_from.unwrap_or(-1))
-    };
-    partition.log.producers.iter().map(describe).collect()
+    fn active(&self, partition: &Partition) -> Vec<ProducerState> {
+        let describe = |(id, producer): (i64, &super::producers::Producer)| {
+            ProducerState::default()
+                .with_producer_id(id.into())
+                .with_producer_epoch(i32::from(producer.epoch))
+                .with_last_sequence(producer.last_sequence())
+                .with_last_timestamp(producer.last_timestamp)
+                .with_coordinator_epoch(producer.coordinator_epoch)
+                .with_current_txn_start_offset(producer.transaction_from.unwrap_or(-1))
+        };
+        let producers = &partition.log.producers;
+        producers.known_at(self.now, self.settings.producer_expiration_ms).map(describe).collect()
+    }
 }
 
 fn topic_configs(
@@ -186,4 +183,32 @@ fn config(
         .with_config_type(kind as i8)
         .with_synonyms(if synonyms { vec![synonym] } else { Vec::new() })
         .with_documentation(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        state::probe::{Probe, Produced, name},
+        wire::Response,
+    };
+    use kafka_protocol::messages::describe_producers_request::TopicRequest;
+
+    #[test]
+    fn who_looks_at_producers_that_have_expired_sees_none_and_forgets_none() {
+        let mut probe = Probe::new();
+        probe.topic("t", 1, &[]);
+        probe.produce(9, "t", Produced::idempotent(5, 0, 0, 1).bytes());
+        let shown = |probe: &mut Probe| {
+            let topic = TopicRequest::default().with_name(name("t")).with_partition_indexes(vec![0]);
+            let request = DescribeProducersRequest::default().with_topics(vec![topic]);
+            let Response::DescribeProducers(answer) = probe.ask(0, request) else { panic!("another answer") };
+            answer.topics[0].partitions[0].active_producers.len()
+        };
+        assert_eq!(shown(&mut probe), 1);
+        probe.pass(2 * probe.machine.settings().producer_expiration_ms);
+        let before = probe.machine.digest();
+        assert_eq!(shown(&mut probe), 0);
+        assert_eq!(probe.machine.digest(), before);
+    }
 }

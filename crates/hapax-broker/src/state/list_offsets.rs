@@ -31,7 +31,7 @@ const NOTHING: Found = Found { timestamp: -1, offset: -1, leader_epoch: -1 };
 
 impl Machine {
     /// Answers ListOffsets.
-    pub(crate) fn list_offsets(&mut self, call: &Call, request: ListOffsetsRequest) -> Answer {
+    pub(crate) fn list_offsets(&self, call: &Call, request: ListOffsetsRequest) -> Answer {
         let committed = request.isolation_level == READ_COMMITTED;
         let twice = twice(&request);
         let topics = request.topics.iter().map(|topic| {
@@ -81,7 +81,7 @@ impl Machine {
 
     /// Answers OffsetForLeaderEpoch.
     pub(crate) fn offset_for_leader_epoch(
-        &mut self,
+        &self,
         call: &Call,
         request: OffsetForLeaderEpochRequest,
     ) -> Answer {

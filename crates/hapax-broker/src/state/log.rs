@@ -11,7 +11,7 @@
 //!
 //! Sources: `UnifiedLog`, `LocalLog`, `TransactionIndex`, `LeaderEpochFileCache`.
 
-use super::{Code, Millis, producers::Producers};
+use super::{Code, Millis, digest::feed, producers::Producers};
 use crate::batch::{Batch, Records};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -31,6 +31,8 @@ pub(crate) struct Stored {
     pub(crate) batch: Batch,
 }
 
+feed!(Stored { base, last, position, indexed, batch });
+
 impl Stored {
     /// The latest timestamp of its records.
     pub(crate) fn max_timestamp(&self) -> Millis {
@@ -48,6 +50,8 @@ pub(crate) struct Aborted {
     /// The last stable offset when the marker was written.
     stable: i64,
 }
+
+feed!(Aborted { producer_id, first, last, stable });
 
 /// What a reader gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +77,8 @@ struct Synced {
     producers: Producers,
 }
 
+feed!(Synced { end, producers });
+
 /// The log of a partition.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
@@ -88,6 +94,8 @@ pub(crate) struct Log {
     /// `None` while every append is synced at once.
     synced: Option<Synced>,
 }
+
+feed!(Log { batches, start, end, written, since_index, producers, aborted, epochs, synced });
 
 impl Log {
     /// The first offset that a reader may ask for.
@@ -218,12 +226,13 @@ impl Log {
         found
     }
 
-    /// Moves the start; batches wholly before it go.
-    pub(crate) fn advance_start(&mut self, to: i64) {
+    /// Moves the start forward; batches wholly before it go. Says whether it moved.
+    pub(crate) fn advance_start(&mut self, to: i64) -> bool {
+        let to = to.min(self.end);
         if to <= self.start {
-            return;
+            return false;
         }
-        self.start = to.min(self.end);
+        self.start = to;
         while self.batches.front().is_some_and(|stored| stored.last < self.start) {
             self.batches.pop_front();
         }
@@ -233,6 +242,7 @@ impl Log {
         if let Some(first) = self.epochs.first_mut() {
             first.1 = first.1.max(self.start);
         }
+        true
     }
 
     /// The last epoch that is not after the wanted one, and where it ended (`LeaderEpochFileCache.endOffsetFor`);
@@ -269,11 +279,19 @@ impl Log {
         }
     }
 
-    /// What is here now survives a crash.
-    pub(crate) fn sync_now(&mut self) {
-        if self.synced.is_some() {
+    /// What is here now survives a crash. Says whether it would not have.
+    pub(crate) fn sync_now(&mut self) -> bool {
+        let at_risk = self.is_at_risk();
+        if at_risk {
             self.sync();
         }
+        at_risk
+    }
+
+    /// Is there anything that a crash may take?
+    pub(crate) fn is_at_risk(&self) -> bool {
+        let is_old = |synced: &Synced| synced.end != self.end || synced.producers != self.producers;
+        self.synced.as_ref().is_some_and(is_old)
     }
 
     fn sync(&mut self) {
@@ -319,21 +337,30 @@ impl Log {
         self.batches.iter().flat_map(entries_of)
     }
 
-    /// Replaces the batches by what the log cleaner leaves of each; one of which nothing is left goes.
-    pub(crate) fn rewrite(&mut self, clean: impl Fn(&Stored) -> Cleaned) {
+    /// Replaces the batches by what the log cleaner leaves of each; one of which nothing is left goes. Says whether
+    /// any is not what it was.
+    pub(crate) fn rewrite(&mut self, clean: impl Fn(&Stored) -> Cleaned) -> bool {
+        let mut changed = false;
         let old = std::mem::take(&mut self.batches);
         let mut position = old.front().map_or(self.written, |stored| stored.position);
         for mut stored in old {
             match clean(&stored) {
                 Cleaned::Same => {}
-                Cleaned::Gone => continue,
-                Cleaned::Rest(batch) => stored.batch = batch,
+                Cleaned::Gone => {
+                    changed = true;
+                    continue;
+                }
+                Cleaned::Rest(batch) => {
+                    changed = true;
+                    stored.batch = batch;
+                }
             }
             stored.position = position;
             position += stored.batch.len() as u64;
             self.batches.push_back(stored);
         }
         self.written = position;
+        changed
     }
 }
 

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Equal inputs at equal times from an equal seed give equal answers, so a journal of the inputs that change something
-//! is a whole backup. Timers fire at their own time and not at that of the step that finds them due, so ticks need not
-//! be journaled.
+//! is a whole backup. Timers fire at their own time and not at that of the step that finds them due, so of the passing
+//! of time a journal needs only how far timers have fired, where no input that it has says so.
 
 mod admin;
 mod append;
@@ -18,6 +18,7 @@ mod cluster;
 mod code;
 mod config;
 mod describe;
+mod digest;
 mod fetch;
 mod field;
 mod group;
@@ -38,13 +39,17 @@ pub(crate) use catalog::CONSUMER_OFFSETS;
 pub use step::Step;
 pub use timer::Timer;
 pub use transaction::AppendFault;
-pub(crate) use transaction::{Admission, Admit};
+pub(crate) use transaction::{Admission, Admit, partition_for};
 
 use crate::wire::{Request, Response};
+use digest::Feed as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Milliseconds since 1970.
 pub type Millis = i64;
+
+/// No period, wait or jump is longer: 100 years. So no sum of times leaves its range.
+pub(crate) const LONGEST_MS: Millis = 100 * 365 * 24 * 3_600_000;
 
 /// A request that is not answered yet, named by whoever hands it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -174,6 +179,58 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether they make a cluster.
+    ///
+    /// # Errors
+    /// Which one does not, and what it may be.
+    pub fn check(&self) -> Result<(), String> {
+        /// Topics with more partitions than this are nobody's test.
+        const MOST_PARTITIONS: i64 = 10_000;
+        let Self {
+            seed: _,
+            nodes,
+            transaction_version,
+            marker_delay_ms,
+            timeout_interval_ms,
+            max_timeout_ms,
+            id_expiration_ms,
+            expiry_interval_ms,
+            producer_expiration_ms,
+            load_ms,
+            transaction_partitions,
+            offsets_partitions,
+            offsets_retention_ms,
+            rebalance_delay_ms,
+            auto_create_topics: _,
+            default_partitions,
+            max_message_bytes,
+            two_phase_commit: _,
+        } = self;
+        let ranges = [
+            ("nodes", i64::from(*nodes), 1, 1_000),
+            ("transaction_version", i64::from(*transaction_version), 0, 2),
+            ("marker_delay_ms", *marker_delay_ms, 0, LONGEST_MS),
+            ("timeout_interval_ms", *timeout_interval_ms, 1, LONGEST_MS),
+            ("max_timeout_ms", i64::from(*max_timeout_ms), 1, i64::from(i32::MAX)),
+            ("id_expiration_ms", *id_expiration_ms, 1, LONGEST_MS),
+            ("expiry_interval_ms", *expiry_interval_ms, 1, LONGEST_MS),
+            ("producer_expiration_ms", *producer_expiration_ms, 1, LONGEST_MS),
+            ("load_ms", *load_ms, 0, LONGEST_MS),
+            ("transaction_partitions", i64::from(*transaction_partitions), 1, MOST_PARTITIONS),
+            ("offsets_partitions", i64::from(*offsets_partitions), 1, MOST_PARTITIONS),
+            ("offsets_retention_ms", *offsets_retention_ms, 1, LONGEST_MS),
+            ("rebalance_delay_ms", *rebalance_delay_ms, 0, LONGEST_MS),
+            ("default_partitions", i64::from(*default_partitions), 1, MOST_PARTITIONS),
+            ("max_message_bytes", i64::from(*max_message_bytes), 0, i64::from(i32::MAX)),
+        ];
+        match ranges.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value)) {
+            Some((name, value, least, most)) => {
+                Err(format!("{name} is {value}; it may be {least} to {most}"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Clusters below level 2 answer as Kafka 3.9 does, which asks only whether a producer has any transaction open.
     pub(crate) fn compares_epochs(&self) -> bool {
         self.transaction_version >= 2
@@ -230,6 +287,10 @@ pub struct Machine {
     productions: BTreeMap<Ticket, produce::Production>,
     pub(crate) transactions: transaction::Coordinator,
     pub(crate) groups: group::Groups,
+    /// Did the last input, a step, change anything?
+    changed: bool,
+    /// Ids whose next append was to fail, and did with the last input.
+    pub(crate) spent: Vec<String>,
     /// Where clients reach each node. Not state: told by whoever listens, and not part of a replay.
     pub(crate) addresses: BTreeMap<NodeId, (String, u16)>,
 }
@@ -252,17 +313,21 @@ impl Machine {
             replies: Vec::new(),
             transactions: transaction::Coordinator::default(),
             groups: group::Groups::default(),
+            changed: false,
+            spent: Vec::new(),
             addresses: BTreeMap::new(),
         }
     }
 
     /// Applies an input; answers also those that waited for it. A time before the last one counts as the last one.
     pub fn step(&mut self, now: Millis, input: Input) -> Vec<Reply> {
+        self.changed = false;
+        self.spent.clear();
         self.advance(now.max(self.now));
         match input {
             Input::Request(call, request) => self.request(call, request),
             Input::Gone(tickets) => tickets.into_iter().for_each(|ticket| self.forget(ticket)),
-            Input::Step(step) => self.act(step),
+            Input::Step(step) => self.changed = self.act(step),
             Input::Tick => {}
         }
         self.wake_readers();
@@ -284,6 +349,11 @@ impl Machine {
         self.now
     }
 
+    /// Did the last input, if it was a step, change anything?
+    pub fn changed(&self) -> bool {
+        self.changed
+    }
+
     /// Requests that wait for their answer.
     pub fn waiting(&self) -> Vec<Ticket> {
         self.parked.keys().copied().collect()
@@ -292,6 +362,19 @@ impl Machine {
     /// When the machine wants a step although nothing comes in.
     pub fn next_wake(&self) -> Option<Millis> {
         self.timers.next()
+    }
+
+    /// Does the passing of time until then change more than who waits? Then it is as much of an input as a request is.
+    pub fn changes_by(&self, now: Millis) -> bool {
+        self.timers.change_by(now)
+    }
+
+    /// What the machine keeps, as one number. Machines that took the same inputs have the same one, whatever else
+    /// they were asked; see [`Self::only_looks`].
+    pub fn digest(&self) -> u64 {
+        let mut digest = digest::Digest::default();
+        self.feed(&mut digest);
+        digest.done()
     }
 
     fn advance(&mut self, now: Millis) {
@@ -328,6 +411,49 @@ impl Machine {
     fn forget(&mut self, ticket: Ticket) {
         self.parked.remove(&ticket);
         self.fetch_gone(ticket);
+    }
+
+    /// Does the request change nothing, so that a replay can do without it? Those that are answered by `&self` cannot;
+    /// of the others, Fetch only waits, and Metadata changes something where it creates a topic.
+    pub fn only_looks(&self, version: i16, request: &Request) -> bool {
+        match request {
+            Request::Fetch(_)
+            | Request::ListOffsets(_)
+            | Request::OffsetForLeaderEpoch(_)
+            | Request::OffsetFetch(_)
+            | Request::ApiVersions(_)
+            | Request::DescribeCluster(_)
+            | Request::DescribeConfigs(_)
+            | Request::DescribeGroups(_)
+            | Request::DescribeProducers(_)
+            | Request::DescribeTransactions(_)
+            | Request::ListGroups(_)
+            | Request::ListTransactions(_) => true,
+            Request::Metadata(request) => {
+                let asked = request.topics.iter().flatten().filter_map(|topic| topic.name.as_ref());
+                !self.may_create(version, request)
+                    || asked.into_iter().all(|name| self.catalog.topic(name).is_some())
+            }
+            Request::Produce(_)
+            | Request::OffsetCommit(_)
+            | Request::FindCoordinator(_)
+            | Request::JoinGroup(_)
+            | Request::Heartbeat(_)
+            | Request::LeaveGroup(_)
+            | Request::SyncGroup(_)
+            | Request::CreateTopics(_)
+            | Request::DeleteTopics(_)
+            | Request::DeleteRecords(_)
+            | Request::InitProducerId(_)
+            | Request::AddPartitionsToTxn(_)
+            | Request::AddOffsetsToTxn(_)
+            | Request::EndTxn(_)
+            | Request::WriteTxnMarkers(_)
+            | Request::TxnOffsetCommit(_)
+            | Request::CreatePartitions(_)
+            | Request::DeleteGroups(_)
+            | Request::OffsetDelete(_) => false,
+        }
     }
 
     fn answer(&mut self, call: &Call, request: Request) -> Answer {
@@ -375,7 +501,9 @@ impl Machine {
                 self.markers_due(&transactional_id, coordinator_epoch);
             }
             Timer::AbortTimedOut => self.abort_timed_out(),
-            Timer::ExpireTransactionalIds => self.expire_transactional_ids(false),
+            Timer::ExpireTransactionalIds => {
+                self.expire_transactional_ids(false);
+            }
             Timer::LoadTransactions { partition, epoch } => self.load_transactions(partition, epoch),
             Timer::LoadGroups { partition, epoch } => self.load_groups(partition, epoch),
             Timer::LookAtMember { group, member } => self.look_at_member(&group, &member),
@@ -384,10 +512,18 @@ impl Machine {
                 self.end_first_join(&group, wait, delay, remaining);
             }
             Timer::EndSync { group, wait } => self.end_sync(&group, wait),
-            Timer::ExpireOffsets => self.expire_offsets(false),
+            Timer::ExpireOffsets => {
+                self.expire_offsets(false);
+            }
         }
     }
 }
+
+digest::feed!(Call { ticket, node, version, client_id });
+
+digest::feed!(Machine { random, timers, catalog, productions, transactions, groups } without {
+    settings, now, parked, replies, touched, readers, changed, spent, addresses
+});
 
 /// An id of 16 bytes as Kafka prints it: base64 for URLs, without padding (`Uuid.toString`).
 fn encode_id(id: &[u8; 16]) -> String {

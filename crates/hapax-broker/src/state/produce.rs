@@ -12,6 +12,7 @@
 
 use super::{
     Answer, Call, Code, Machine, Millis, NodeId, Outcome, Ticket, Timer, TopicPartition, catalog,
+    digest::feed,
     producers::{Origin, Verdict},
     transaction::{Admission, Admit},
     validate::{self, Refusal},
@@ -59,6 +60,8 @@ pub(crate) struct Production {
     began: Millis,
 }
 
+feed!(Production { call, acks, transactional_id, parts, began } without { topics });
+
 /// What a request brings for a partition.
 #[derive(Debug)]
 struct Part {
@@ -70,6 +73,9 @@ struct Part {
     verified: bool,
     outcome: Result<Header, Refusal>,
 }
+
+// What was refused follows from the request and from when it came.
+feed!(Part { topic, place, records, verified } without { outcome });
 
 /// What a client is told of a batch.
 struct Placed {

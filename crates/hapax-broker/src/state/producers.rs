@@ -3,7 +3,7 @@
 //!
 //! Decides whether a batch or a marker may be appended. Does not know bytes, the log or the coordinator.
 
-use super::{Code, Millis};
+use super::{Code, Millis, digest::feed};
 use crate::batch::Header;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,6 +23,8 @@ pub(crate) struct Written {
     pub(crate) timestamp: Millis,
 }
 
+feed!(Written { first_sequence, last_sequence, first_offset, timestamp });
+
 /// What is known of a producer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Producer {
@@ -32,6 +34,8 @@ pub(crate) struct Producer {
     pub(crate) transaction_from: Option<i64>,
     pub(crate) window: VecDeque<Written>,
 }
+
+feed!(Producer { epoch, coordinator_epoch, last_timestamp, transaction_from, window });
 
 impl Producer {
     fn new() -> Self {
@@ -47,6 +51,10 @@ impl Producer {
     /// The sequence of its last record, or -1.
     pub(crate) fn last_sequence(&self) -> i32 {
         self.window.back().map_or(NO_SEQUENCE, |written| written.last_sequence)
+    }
+
+    fn outlives(&self, since: Millis) -> bool {
+        self.transaction_from.is_some() || self.last_timestamp > since
     }
 
     fn adopt(&mut self, epoch: i16) {
@@ -65,6 +73,8 @@ struct Pending {
     bumps: bool,
     since: Millis,
 }
+
+feed!(Pending { lowest_sequence, epoch, bumps, since });
 
 /// Who appends, which decides what is checked (`AppendOrigin`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,10 +113,14 @@ pub(crate) struct Producers {
     next_check: Millis,
 }
 
+feed!(Producers { known, pending, open, next_check });
+
 impl Producers {
-    /// All producers, by id.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &Producer)> {
-        self.known.iter().map(|(id, producer)| (*id, producer))
+    /// Producers by id, without those that [`Self::expire_due`] would forget: who only looks forgets nothing.
+    pub(crate) fn known_at(&self, now: Millis, expiration: Millis) -> impl Iterator<Item = (i64, &Producer)> {
+        let since = self.check_due(now, expiration).map(|check| check.saturating_sub(expiration));
+        let stays = move |producer: &Producer| since.is_none_or(|since| producer.outlives(since));
+        self.known.iter().filter(move |(_, producer)| stays(producer)).map(|(id, producer)| (*id, producer))
     }
 
     /// The offset of the oldest open transaction.
@@ -259,21 +273,29 @@ impl Producers {
     /// last record is `expiration` old. Between two checks an old producer is known, however old its records say that
     /// it is. (`producer.id.expiration.ms`, `producer.id.expiration.check.interval.ms`)
     pub(crate) fn expire_due(&mut self, now: Millis, expiration: Millis) {
-        if now < self.next_check {
-            return;
+        if let Some(check) = self.check_due(now, expiration) {
+            self.next_check = check.saturating_add(check_interval(expiration));
+            self.expire(check.saturating_sub(expiration));
         }
-        let interval = expiration.clamp(1, LONGEST_CHECK_INTERVAL);
-        let check = now.saturating_sub(now.rem_euclid(interval));
-        self.next_check = check.saturating_add(interval);
-        self.expire(check.saturating_sub(expiration));
     }
 
-    /// Forgets producers without an open transaction that were last heard of at `since` or before.
-    pub(crate) fn expire(&mut self, since: Millis) {
-        self.known
-            .retain(|_, producer| producer.transaction_from.is_some() || producer.last_timestamp > since);
-        self.pending.retain(|_, pending| pending.since > since);
+    /// When the last check was due that has not been done.
+    fn check_due(&self, now: Millis, expiration: Millis) -> Option<Millis> {
+        (now >= self.next_check).then(|| now.saturating_sub(now.rem_euclid(check_interval(expiration))))
     }
+
+    /// Forgets producers without an open transaction that were last heard of at `since` or before; says whether there
+    /// were any.
+    pub(crate) fn expire(&mut self, since: Millis) -> bool {
+        let before = (self.known.len(), self.pending.len());
+        self.known.retain(|_, producer| producer.outlives(since));
+        self.pending.retain(|_, pending| pending.since > since);
+        before != (self.known.len(), self.pending.len())
+    }
+}
+
+fn check_interval(expiration: Millis) -> Millis {
+    expiration.clamp(1, LONGEST_CHECK_INTERVAL)
 }
 
 fn duplicate(producer: &Producer, header: &Header) -> Option<Written> {

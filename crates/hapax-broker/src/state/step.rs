@@ -1,6 +1,8 @@
 //! What a test or a person does to the broker, beside asking it as a client.
 
-use super::{AppendFault, Machine, NodeId, Outcome, catalog::TRANSACTION_STATE, clean, transaction};
+use super::{
+    AppendFault, Machine, NodeId, Outcome, catalog::TRANSACTION_STATE, clean, log::Log, transaction,
+};
 
 /// An act on the broker itself. Each is an input of the machine like a request is.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -101,56 +103,62 @@ impl Machine {
         (!is_there).then(|| format!("there is no partition {partition} of topic {topic:?}"))
     }
 
-    pub(super) fn act(&mut self, step: Step) {
+    /// Says whether anything is other than before.
+    pub(super) fn act(&mut self, step: Step) -> bool {
         match step {
             Step::HoldMarkers(hold) => self.hold_markers(hold),
             Step::MoveLeader { topic, partition, to } => self.move_leader(&topic, partition, to),
             Step::MoveCoordinator { transactional_id } => self.move_coordinator(&transactional_id),
             Step::SyncAlways(always) => self.catalog.sync_always(always),
-            Step::Sync => {
-                self.catalog.partitions_mut().for_each(|(_, _, partition)| partition.log.sync_now())
+            Step::Sync => self.in_all_logs(Log::sync_now),
+            Step::Crash => {
+                self.crash();
+                true
             }
-            Step::Crash => self.crash(),
-            Step::Compact { topic, partition } => {
-                if let Some(place) = self.catalog.partition_mut(&topic, partition) {
-                    clean::clean(&mut place.log);
-                }
-            }
+            Step::Compact { topic, partition } => self
+                .catalog
+                .partition_mut(&topic, partition)
+                .is_some_and(|place| clean::clean(&mut place.log)),
             Step::Retain { topic, partition, from } => {
-                if let Some(place) = self.catalog.partition_mut(&topic, partition) {
-                    place.log.advance_start(from);
-                    self.touch(&topic, partition);
-                }
+                let place = self.catalog.partition_mut(&topic, partition);
+                let moved = place.is_some_and(|place| place.log.advance_start(from));
+                self.touch(&topic, partition);
+                moved
             }
             Step::ExpireTransactionalIds => self.expire_transactional_ids(true),
-            Step::ExpireProducers => {
-                self.catalog
-                    .partitions_mut()
-                    .for_each(|(_, _, partition)| partition.log.producers.expire(i64::MAX));
-            }
+            Step::ExpireProducers => self.in_all_logs(|log| log.producers.expire(i64::MAX)),
             Step::ExpireOffsets => self.expire_offsets(true),
             Step::FailAppend { transactional_id, fault } => self.fail_next_append(&transactional_id, fault),
         }
     }
 
-    /// A node that is not there cannot lead: nothing happens.
-    fn move_leader(&mut self, topic: &str, partition: i32, to: Option<NodeId>) {
-        let nodes = self.settings.nodes.max(1);
-        let Some(place) = self.catalog.partition_mut(topic, partition) else { return };
-        let to = to.unwrap_or(NodeId(place.leader.0 % nodes + 1));
-        if (1..=nodes).contains(&to.0) {
-            place.lead(to);
-            self.touch(topic, partition);
-            self.coordinators_follow();
-        }
+    /// Does it to each log; says whether it changed one.
+    fn in_all_logs(&mut self, act: impl Fn(&mut Log) -> bool) -> bool {
+        self.catalog
+            .partitions_mut()
+            .fold(false, |changed, (_, _, partition)| act(&mut partition.log) | changed)
     }
 
-    fn move_coordinator(&mut self, transactional_id: &str) {
+    /// A node that is not there cannot lead: nothing happens.
+    fn move_leader(&mut self, topic: &str, partition: i32, to: Option<NodeId>) -> bool {
+        let nodes = self.settings.nodes.max(1);
+        let Some(place) = self.catalog.partition_mut(topic, partition) else { return false };
+        let to = to.unwrap_or(NodeId(place.leader.0 % nodes + 1));
+        if !(1..=nodes).contains(&to.0) {
+            return false;
+        }
+        place.lead(to);
+        self.touch(topic, partition);
+        self.coordinators_follow();
+        true
+    }
+
+    fn move_coordinator(&mut self, transactional_id: &str) -> bool {
         let partition = transaction::partition_for(transactional_id, self.settings.transaction_partitions);
         if let Some(place) = self.catalog.partition_mut(TRANSACTION_STATE, partition) {
             place.log.crash(|_| 0);
         }
-        self.move_leader(TRANSACTION_STATE, partition, None);
+        self.move_leader(TRANSACTION_STATE, partition, None)
     }
 
     /// Coordinators are where the leaders of their topics are.

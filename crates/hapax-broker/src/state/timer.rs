@@ -1,6 +1,9 @@
 //! What happens by itself, and when.
 
-use super::{Millis, Ticket};
+use super::{
+    Millis, Ticket,
+    digest::{Digest, Feed},
+};
 use std::collections::BTreeMap;
 
 /// Something that is due at a time.
@@ -71,6 +74,53 @@ pub enum Timer {
     ExpireOffsets,
 }
 
+impl Timer {
+    /// Does it fire for a reader alone, who changes nothing and is not kept?
+    fn is_of_reader(&self) -> bool {
+        matches!(self, Self::Fetch(_))
+    }
+}
+
+impl Feed for Timer {
+    fn feed(&self, into: &mut Digest) {
+        match self {
+            Self::Produce(ticket) => (0_u8, *ticket).feed(into),
+            Self::Fetch(ticket) => (1_u8, *ticket).feed(into),
+            Self::WriteMarkers { transactional_id, coordinator_epoch } => {
+                2_u8.feed(into);
+                transactional_id.feed(into);
+                coordinator_epoch.feed(into);
+            }
+            Self::AbortTimedOut => 3_u8.feed(into),
+            Self::ExpireTransactionalIds => 4_u8.feed(into),
+            Self::LoadTransactions { partition, epoch } => (5_u8, (*partition, *epoch)).feed(into),
+            Self::LoadGroups { partition, epoch } => (6_u8, (*partition, *epoch)).feed(into),
+            Self::LookAtMember { group, member } => {
+                7_u8.feed(into);
+                group.feed(into);
+                member.feed(into);
+            }
+            Self::EndJoin { group, wait } => {
+                8_u8.feed(into);
+                group.feed(into);
+                wait.feed(into);
+            }
+            Self::EndFirstJoin { group, wait, delay, remaining } => {
+                9_u8.feed(into);
+                group.feed(into);
+                wait.feed(into);
+                (*delay, *remaining).feed(into);
+            }
+            Self::EndSync { group, wait } => {
+                10_u8.feed(into);
+                group.feed(into);
+                wait.feed(into);
+            }
+            Self::ExpireOffsets => 11_u8.feed(into),
+        }
+    }
+}
+
 /// Timers in the order in which they fire: by time, then by when they were set.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
@@ -91,8 +141,24 @@ impl Timers {
         self.waiting.pop_first().map(|(_, timer)| (at, timer))
     }
 
+    /// Is one due that changes more than who waits?
+    pub(crate) fn change_by(&self, now: Millis) -> bool {
+        self.waiting.range(..=(now, u64::MAX)).any(|(_, timer)| !timer.is_of_reader())
+    }
+
     /// When the first one is due.
     pub(crate) fn next(&self) -> Option<Millis> {
         self.waiting.first_key_value().map(|((at, _), _)| *at)
+    }
+}
+
+impl Feed for Timers {
+    fn feed(&self, into: &mut Digest) {
+        // How many were ever set counts readers too, and says nothing but their order.
+        let Self { waiting, set: _ } = self;
+        for ((at, _), timer) in waiting.iter().filter(|(_, timer)| !timer.is_of_reader()) {
+            at.feed(into);
+            timer.feed(into);
+        }
     }
 }

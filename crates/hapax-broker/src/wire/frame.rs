@@ -58,8 +58,10 @@ pub enum Incoming {
     },
     /// ApiVersions in a version that is not known: answered at once, so that the client asks again in an older one.
     TooNew {
-        /// The answer's frame.
-        answer: Bytes,
+        /// Its header, with the version of the answer.
+        head: Head,
+        /// The answer.
+        answer: ApiVersionsResponse,
     },
 }
 
@@ -145,7 +147,7 @@ pub fn head(frame: &mut Bytes) -> Result<Head, Refused> {
 /// What makes Kafka close a connection.
 pub fn decode(mut frame: Bytes, unstable: bool) -> Result<Incoming, Refused> {
     let head = head(&mut frame)?;
-    let Head { key, version, correlation, .. } = head;
+    let Head { key, version, .. } = head;
     let unsupported = Refused::Unsupported { key, version };
     let Ok(known) = ApiKey::try_from(key) else { return Err(unsupported) };
     let Some((_, range)) = ADVERTISED.iter().find(|(advertised, _)| *advertised == known) else {
@@ -154,7 +156,9 @@ pub fn decode(mut frame: Bytes, unstable: bool) -> Result<Incoming, Refused> {
     let highest = range.max + i16::from(unstable && known == ApiKey::InitProducerId);
     if !(range.min..=highest).contains(&version) {
         return match known {
-            ApiKey::ApiVersions => Ok(Incoming::TooNew { answer: too_new(correlation) }),
+            ApiKey::ApiVersions => {
+                Ok(Incoming::TooNew { head: Head { version: 0, ..head }, answer: too_new() })
+            }
             _ => Err(unsupported),
         };
     }
@@ -198,7 +202,7 @@ pub(crate) fn finish(mut frame: BytesMut) -> Result<Bytes, Malformed> {
 }
 
 /// UNSUPPORTED_VERSION in a body of version 0, with the versions of ApiVersions (KIP-511).
-fn too_new(correlation: i32) -> Bytes {
+fn too_new() -> ApiVersionsResponse {
     let keys = ADVERTISED
         .iter()
         .filter(|(key, _)| *key == ApiKey::ApiVersions)
@@ -209,8 +213,7 @@ fn too_new(correlation: i32) -> Bytes {
                 .with_max_version(range.max)
         })
         .collect();
-    let body = ApiVersionsResponse::default().with_error_code(UNSUPPORTED_VERSION).with_api_keys(keys);
-    answer(correlation, 0, &body.into()).expect("version 0 has both fields")
+    ApiVersionsResponse::default().with_error_code(UNSUPPORTED_VERSION).with_api_keys(keys)
 }
 
 fn nullable_string(frame: &mut Bytes) -> Result<Option<String>, Refused> {

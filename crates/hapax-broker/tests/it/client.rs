@@ -176,7 +176,7 @@ pub(crate) fn api_versions() -> ApiVersionsRequest {
         .with_client_software_version(StrBytes::from_static_str("1"))
 }
 
-fn transactional_id(id: &str) -> TransactionalId {
+pub(crate) fn transactional_id(id: &str) -> TransactionalId {
     TransactionalId(StrBytes::from_string(id.into()))
 }
 

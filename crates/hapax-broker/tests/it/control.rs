@@ -11,11 +11,16 @@ use tokio::{
 
 /// One request; status and body.
 pub(crate) async fn http(at: SocketAddr, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let mut stream = TcpStream::connect(at).await.unwrap();
+    let stream = TcpStream::connect(at).await.unwrap();
     let length = body.len();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
     );
+    exchange(stream, &request).await
+}
+
+async fn exchange(mut stream: TcpStream, request: &str) -> (u16, Value) {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -113,4 +118,68 @@ async fn open_transactions_are_shown() {
     let state = broker.state();
     assert_eq!(state["transactions"][0]["transactional_id"], json!("orders"));
     assert_eq!(state["transactions"][0]["state"], json!("Empty"));
+}
+
+#[tokio::test]
+async fn no_web_page_gets_in() {
+    let (broker, at) = broker().await;
+    let own = format!("origin: http://{at}");
+    for (headers, status) in [
+        (format!("host: {at}\r\ncontent-type: text/plain"), 415),
+        (format!("host: {at}"), 415),
+        (format!("host: {at}\r\ncontent-type: application/json\r\norigin: https://evil.example"), 403),
+        (format!("host: {at}\r\ncontent-type: application/json\r\norigin: null"), 403),
+        ("host: evil.example\r\ncontent-type: application/json".to_owned(), 403),
+        ("content-type: application/json\r\norigin: http://evil.example".to_owned(), 403),
+        ("host:\r\ncontent-type: application/json".to_owned(), 403),
+        ("content-type: application/json".to_owned(), 204),
+        (format!("host: {at}\r\ncontent-type: application/json; charset=utf-8\r\n{own}"), 204),
+        (format!("host: localhost:{}\r\ncontent-type: Application/JSON", at.port()), 204),
+    ] {
+        let body = r#"{"hold_markers":true}"#;
+        let request = format!(
+            "POST /step HTTP/1.1\r\n{headers}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let stream = TcpStream::connect(at).await.unwrap();
+        let (answered, answer) = exchange(stream, &request).await;
+        assert_eq!(answered, status, "{headers}: {answer}");
+    }
+    let request = "DELETE /rules HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n";
+    assert_eq!(exchange(TcpStream::connect(at).await.unwrap(), request).await.0, 403);
+    drop(broker);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_kept_alive_ends_with_the_broker() {
+    let (broker, at) = broker().await;
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    let request = format!("GET /address HTTP/1.1\r\nhost: {at}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut some = [0; 1024];
+    assert!(stream.read(&mut some).await.unwrap() > 0);
+    // Another one is in the middle of its request.
+    let mut half = TcpStream::connect(at).await.unwrap();
+    half.write_all(b"GET /address HTTP/1.1\r\n").await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    let stopped = tokio::time::timeout(client::PATIENCE, broker.stop());
+    stopped.await.expect("a client that stays does not keep the broker from ending");
+    let _ = stream.write_all(request.as_bytes()).await;
+    let rest = tokio::time::timeout(client::PATIENCE, stream.read(&mut some)).await.expect("an end in time");
+    assert!(!matches!(rest, Ok(1..)), "it is answered after the end");
+    let rest = tokio::time::timeout(client::PATIENCE, half.read(&mut some)).await.expect("an end in time");
+    assert!(!matches!(rest, Ok(1..)), "it is answered after the end");
+}
+
+#[tokio::test]
+async fn a_step_that_changes_nothing_is_no_error_and_a_jump_that_goes_nowhere_is() {
+    let (_broker, at) = broker().await;
+    for step in [r#""sync""#, r#""expire_offsets""#, r#"{"hold_markers":false}"#] {
+        assert_eq!(http(at, "POST", "/step", step).await.0, 204, "{step}");
+    }
+    for jump in ["0", "-1", "9223372036854775807"] {
+        let (status, answer) = http(at, "POST", "/clock", &format!(r#"{{"jump_ms":{jump}}}"#)).await;
+        assert_eq!(status, 400);
+        assert!(answer["error"].as_str().unwrap().contains(jump), "{answer}");
+    }
 }

@@ -3,13 +3,14 @@
 use crate::{
     client::{self, Client, error_of_end},
     control::http,
+    fault::{end_of, named, produce},
 };
 use hapax_broker::{
     Afterwards, ApiKey, Broker, Proxy, ProxyOptions, Rule, ServerOptions, Settings, Step, Verdict,
     wire::Response,
 };
 use kafka_protocol::messages::FindCoordinatorRequest;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 async fn pair() -> (Broker, Proxy) {
     let broker =
@@ -137,4 +138,114 @@ async fn an_older_cluster_is_played_in_front_of_a_new_one() {
     };
     let end = answer.api_keys.iter().find(|range| range.api_key == ApiKey::EndTxn as i16).unwrap();
     assert_eq!(end.max_version, 4);
+}
+
+/// A broker and a proxy in front of another one, each with its own rules: what is said of one holds for both.
+async fn both() -> [(Broker, Option<Proxy>); 2] {
+    let broker = || Broker::start(Settings::default(), ServerOptions::default());
+    let (alone, behind) = (broker().await.unwrap(), broker().await.unwrap());
+    let proxy = Proxy::start(&behind.bootstrap(), ProxyOptions::default()).await.unwrap();
+    [(alone, None), (behind, Some(proxy))]
+}
+
+fn front((broker, proxy): &(Broker, Option<Proxy>)) -> (hapax_broker::Faults, String) {
+    match proxy {
+        Some(proxy) => (proxy.faults().clone(), proxy.bootstrap().to_owned()),
+        None => (broker.faults().clone(), broker.bootstrap()),
+    }
+}
+
+#[tokio::test]
+async fn a_rule_for_an_answer_that_nobody_wants_ends_the_connection_at_both() {
+    for at in &both().await {
+        let (faults, address) = front(at);
+        Client::connect(&address).await.create_topic("t", 1).await;
+        for (verdict, end) in
+            [(Verdict::LoseAnswer(Afterwards::Close), 1), (Verdict::CutAnswer { after: Some(6) }, 2)]
+        {
+            let guard = faults.guard(Rule::on(ApiKey::Produce).then(verdict)).unwrap();
+            let mut client = Client::connect(&address).await;
+            client.send(9, produce(named("t"), None, 0)).await;
+            client.assert_closed().await;
+            assert_eq!(guard.fired(), 1);
+            for _ in 0..100 {
+                if end_of(&at.0, "t") == end {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(end_of(&at.0, "t"), end, "it was applied");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_applied_behind_a_lost_or_cut_answer_at_both() {
+    for at in &both().await {
+        let (faults, address) = front(at);
+        for (topic, verdict) in [
+            ("hang", Verdict::LoseAnswer(Afterwards::Hang)),
+            ("close", Verdict::LoseAnswer(Afterwards::Close)),
+            ("cut", Verdict::CutAnswer { after: Some(6) }),
+        ] {
+            Client::connect(&address).await.create_topic(topic, 1).await;
+            let _guard = faults.guard(Rule::on(ApiKey::Produce).then(verdict)).unwrap();
+            let mut client = Client::connect(&address).await;
+            for _ in 0..3 {
+                client.send(9, produce(named(topic), None, -1)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            assert_eq!(end_of(&at.0, topic), 1, "{topic}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn apiversions_in_a_version_that_nobody_knows_meets_rules_at_both() {
+    for at in &both().await {
+        let (faults, address) = front(at);
+        let mut request = client::frame(7, "new", 4, &client::api_versions().into()).to_vec();
+        request[6..8].copy_from_slice(&99_i16.to_be_bytes());
+        let rule = || Rule::on(ApiKey::ApiVersions).client_id("new");
+        let error = faults.guard(rule().error(-1)).unwrap();
+        let mut client = Client::connect(&address).await;
+        tokio::io::AsyncWriteExt::write_all(&mut client.stream, &request).await.unwrap();
+        assert_eq!(client.frame().await.unwrap()[..6], [0, 0, 0, 7, 255, 255]);
+        tokio::io::AsyncWriteExt::write_all(&mut client.stream, &request).await.unwrap();
+        assert_eq!(client.frame().await.unwrap()[..6], [0, 0, 0, 7, 0, 35]);
+        let drop = faults.guard(rule().drop_request(Afterwards::Close)).unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut client.stream, &request).await.unwrap();
+        client.assert_closed().await;
+        assert_eq!((error.fired(), drop.fired()), (1, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_rule_for_a_node_holds_from_the_first_request_on() {
+    let (_broker, proxy) = pair().await;
+    let guard = proxy.faults().guard(Rule::on(ApiKey::EndTxn).node(2).always().error(51)).unwrap();
+    let addresses: Vec<_> = proxy.bootstrap().split(',').collect();
+    let first = Client::connect(addresses[0]).await.ask(4, client::end("x", true)).await;
+    let second = Client::connect(addresses[1]).await.ask(4, client::end("x", true)).await;
+    assert_ne!(error_of_end(&first), 51);
+    assert_eq!((error_of_end(&second), guard.fired()), (51, 1));
+}
+
+#[tokio::test]
+async fn a_stall_before_any_node_is_known_holds_one_listener_up() {
+    let (_broker, proxy) = pair().await;
+    let stall = Verdict::StallNode { ms: 400, node: None };
+    let _guard = proxy.faults().guard(Rule::on(ApiKey::EndTxn).then(stall)).unwrap();
+    let unknown = Verdict::StallNode { ms: 400, node: Some(hapax_broker::NodeId(9)) };
+    let idle = proxy.faults().add(Rule::on(ApiKey::EndTxn).then(unknown)).unwrap();
+    let addresses: Vec<_> = proxy.bootstrap().split(',').collect();
+    let mut stalled = Client::connect(addresses[0]).await;
+    let before = Instant::now();
+    let key = stalled.send(4, client::end("x", true)).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    Client::connect(addresses[1]).await.ask(4, client::end("x", true)).await;
+    assert!(before.elapsed() < Duration::from_millis(350), "another node was stalled, too");
+    stalled.receive(key, 4).await.unwrap();
+    assert!(before.elapsed() >= Duration::from_millis(400));
+    assert_eq!(proxy.faults().report(idle).unwrap().fired, 0);
 }

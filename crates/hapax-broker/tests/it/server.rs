@@ -122,8 +122,40 @@ async fn the_broker_lives_on_a_paused_clock() {
     assert_eq!(broker.now(), 1_000_000);
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     assert_eq!(broker.now(), 4_600_000);
-    broker.jump_clock(400_000);
+    broker.jump_clock(400_000).unwrap();
     assert_eq!(broker.now(), 5_000_000);
+}
+
+#[tokio::test]
+async fn the_clock_goes_forward_only_and_never_out_of_its_range() {
+    let broker = Broker::start(Settings::default(), ServerOptions::default()).await.unwrap();
+    let before = broker.now();
+    for by in [0, -1, i64::MIN, i64::MAX, 100 * 366 * 86_400_000] {
+        let refused = broker.jump_clock(by).unwrap_err().to_string();
+        assert!(refused.contains(&by.to_string()), "{refused}");
+    }
+    assert!(broker.now() - before < 60_000);
+    broker.jump_clock(60 * 365 * 86_400_000).unwrap();
+    let refused = broker.jump_clock(60 * 365 * 86_400_000).unwrap_err().to_string();
+    assert!(refused.contains("in all"), "{refused}");
+}
+
+#[tokio::test]
+async fn settings_that_make_no_cluster_are_refused_by_name() {
+    let refusals = [
+        (Settings { nodes: 0, ..Settings::default() }, "nodes is 0"),
+        (Settings { transaction_version: 5, ..Settings::default() }, "transaction_version is 5"),
+        (Settings { transaction_partitions: 0, ..Settings::default() }, "transaction_partitions is 0"),
+        (Settings { offsets_partitions: -1, ..Settings::default() }, "offsets_partitions is -1"),
+        (Settings { timeout_interval_ms: 0, ..Settings::default() }, "timeout_interval_ms is 0"),
+        (Settings { load_ms: i64::MAX, ..Settings::default() }, "load_ms is 9223372036854775807"),
+    ];
+    for (settings, what) in refusals {
+        let refused = Broker::start(settings, ServerOptions::default()).await.unwrap_err().to_string();
+        assert!(refused.contains(what) && refused.contains("it may be"), "{refused}");
+    }
+    let options = ServerOptions { start_ms: Some(i64::MAX), ..ServerOptions::default() };
+    assert!(Broker::start(Settings::default(), options).await.is_err());
 }
 
 #[tokio::test]

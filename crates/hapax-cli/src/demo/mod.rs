@@ -375,7 +375,9 @@ impl<'a> Demo<'a> {
     async fn time_out(&mut self) -> Result<(), JobError> {
         if let Some(broker) = &self.broker {
             let by = TIMEOUT + Duration::from_secs(1);
-            broker.broker().jump_clock(i64::try_from(by.as_millis()).unwrap_or(i64::MAX));
+            let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+            let jumped = broker.broker().jump_clock(by);
+            jumped.map_err(|error| JobError::Run { code: Code::Read, message: error.to_string() })?;
         }
         self.see_none_open("their time was over").await
     }

@@ -201,6 +201,6 @@ fn what_cannot_be_listened_on_is_named() {
     let program = Program::start(&[]);
     hapax(&["broker", "--listen", &program.bootstrap]).says(3, &program.bootstrap);
     hapax(&["broker", "--listen", "nowhere"]).says(2, "nowhere");
-    hapax(&["broker", "--nodes", "0"]).says(2, "there are 1 to 1000");
+    hapax(&["broker", "--nodes", "0"]).says(2, "it may be 1 to 1000");
     hapax(&["broker", "--proxy", "k:1", "--data", "x"]).says(2, "cannot be used with");
 }

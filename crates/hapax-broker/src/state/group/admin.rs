@@ -25,7 +25,7 @@ use kafka_protocol::{
 const CLASSIC: &str = "classic";
 
 impl Machine {
-    pub(crate) fn describe_groups(&mut self, call: &Call, request: DescribeGroupsRequest) -> Answer {
+    pub(crate) fn describe_groups(&self, call: &Call, request: DescribeGroupsRequest) -> Answer {
         let describe = |id: StrBytes| {
             let described =
                 if id.is_empty() { Err(Code::INVALID_GROUP_ID) } else { self.group(&id, call.node) };
@@ -45,7 +45,7 @@ impl Machine {
         Answer::Now(DescribeGroupsResponse::default().with_groups(groups).into())
     }
 
-    pub(crate) fn list_groups(&mut self, call: &Call, request: ListGroupsRequest) -> Answer {
+    pub(crate) fn list_groups(&self, call: &Call, request: ListGroupsRequest) -> Answer {
         let mut shards = self.groups.shards.values().filter(|shard| shard.node == call.node);
         if shards.clone().any(|shard| shard.loading) {
             let code = Code::COORDINATOR_LOAD_IN_PROGRESS.0;

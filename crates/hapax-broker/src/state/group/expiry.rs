@@ -67,8 +67,8 @@ impl Machine {
         }
     }
 
-    /// Forgets what has expired; at once, whatever nobody needs.
-    pub(crate) fn expire_offsets(&mut self, at_once: bool) {
+    /// Forgets what has expired; at once, whatever nobody needs. Says whether there was anything.
+    pub(crate) fn expire_offsets(&mut self, at_once: bool) -> bool {
         if self.groups.expiry_due.is_some_and(|due| due <= self.now) {
             self.groups.expiry_due = None;
         }
@@ -80,26 +80,30 @@ impl Machine {
             let offsets = offsets.filter(|(_, at)| at_once || *at <= self.now).map(|(at, _)| at);
             expired.push((id.clone(), offsets.collect::<Vec<_>>()));
         }
+        let mut found = false;
         for (id, offsets) in expired {
-            let done = self.delete_offsets(&id, &offsets).and_then(|()| self.forget_if_free(&id));
-            if let Err(code) = done {
-                tracing::error!(group = id, code = code.0, "expired offsets stay");
+            found |= !offsets.is_empty();
+            match self.delete_offsets(&id, &offsets).and_then(|()| self.forget_if_free(&id)) {
+                Ok(forgotten) => found |= forgotten,
+                Err(code) => tracing::error!(group = id, code = code.0, "expired offsets stay"),
             }
         }
         if self.groups.shards.values().any(|shard| !shard.groups.is_empty()) {
             self.wake_offset_expiry();
         }
+        found
     }
 
-    /// Forgets a group that has neither members nor offsets.
-    pub(super) fn forget_if_free(&mut self, id: &str) -> Result<(), Code> {
+    /// Forgets a group that has neither members nor offsets; says whether it was one.
+    pub(super) fn forget_if_free(&mut self, id: &str) -> Result<bool, Code> {
         let is_free = |group: &&mut Group| {
             let pending = group.offsets.pending.values().any(|pending| !pending.is_empty());
             group.phase == Phase::Empty && group.offsets.committed.is_empty() && !pending
         };
-        if self.group_mut(id).filter(is_free).is_some() {
+        let free = self.group_mut(id).filter(is_free).is_some();
+        if free {
             self.forget_group(id)?;
         }
-        Ok(())
+        Ok(free)
     }
 }

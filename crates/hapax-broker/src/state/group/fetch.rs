@@ -44,7 +44,7 @@ impl Told {
 }
 
 impl Machine {
-    pub(crate) fn offset_fetch(&mut self, call: &Call, request: OffsetFetchRequest) -> Answer {
+    pub(crate) fn offset_fetch(&self, call: &Call, request: OffsetFetchRequest) -> Answer {
         let stable = request.require_stable;
         if call.version < 8 {
             let wanted = request.topics.map(|topics| {

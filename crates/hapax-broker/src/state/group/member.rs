@@ -2,7 +2,11 @@
 //! they do to it is in `join`, `sync` and `leave`. (Kafka's `ClassicGroup`, `ClassicGroupMember`)
 
 use super::offset::Offsets;
-use crate::state::{Code, Millis, Ticket, field::Reader};
+use crate::state::{
+    Code, Millis, Ticket,
+    digest::{Digest, Feed, feed},
+    field::Reader,
+};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +27,18 @@ pub(crate) enum Phase {
     Stable,
 }
 
+impl Feed for Phase {
+    fn feed(&self, into: &mut Digest) {
+        let number: u8 = match self {
+            Self::Empty => 0,
+            Self::PreparingRebalance => 1,
+            Self::CompletingRebalance => 2,
+            Self::Stable => 3,
+        };
+        number.feed(into);
+    }
+}
+
 impl Phase {
     /// The name in DescribeGroups and ListGroups.
     pub(crate) fn name(self) -> &'static str {
@@ -41,6 +57,8 @@ pub(crate) struct Waiting {
     pub(crate) ticket: Ticket,
     pub(crate) version: i16,
 }
+
+feed!(Waiting { ticket, version });
 
 /// A member of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,6 +81,21 @@ pub(crate) struct Member {
     /// When somebody looks at the deadline next.
     pub(crate) looked_at: Option<Millis>,
 }
+
+feed!(Member {
+    instance,
+    client_id,
+    rebalance_ms,
+    session_ms,
+    protocol_type,
+    protocols,
+    assignment,
+    is_new,
+    joining,
+    syncing,
+    deadline,
+    looked_at,
+});
 
 impl Member {
     /// What it says under a protocol.
@@ -95,6 +128,23 @@ pub(crate) struct Group {
     pub(crate) wait: u64,
     pub(crate) offsets: Offsets,
 }
+
+feed!(Group {
+    phase,
+    began_empty,
+    since,
+    generation,
+    protocol_type,
+    protocol,
+    leader,
+    members,
+    static_members,
+    pending_members,
+    pending_sync,
+    member_added,
+    wait,
+    offsets,
+});
 
 impl Group {
     pub(crate) fn enter(&mut self, phase: Phase, now: Millis) {

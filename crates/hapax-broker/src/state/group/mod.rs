@@ -29,7 +29,9 @@ mod request;
 mod scenario;
 mod sync;
 
-use super::{Code, Machine, Millis, NodeId, catalog::CONSUMER_OFFSETS, transaction::partition_for};
+use super::{
+    Code, Machine, Millis, NodeId, catalog::CONSUMER_OFFSETS, digest::feed, transaction::partition_for,
+};
 use member::Group;
 use std::collections::BTreeMap;
 
@@ -47,6 +49,8 @@ pub(crate) struct Groups {
     expiry_due: Option<Millis>,
 }
 
+feed!(Groups { shards, waits, expiry_due });
+
 /// The groups of one partition at the node that leads it.
 #[derive(Debug)]
 struct Shard {
@@ -55,6 +59,8 @@ struct Shard {
     loading: bool,
     groups: BTreeMap<String, Group>,
 }
+
+feed!(Shard { node, epoch, loading, groups });
 
 impl Machine {
     fn offsets_partition(&self, group: &str) -> i32 {

@@ -1,7 +1,7 @@
 //! The offsets of one group: committed ones, and those of transactions that are still open. The latter are invisible
 //! until a marker commits them, and a later plain commit wins over them. (Kafka's `OffsetMetadataManager`)
 
-use crate::state::{Millis, TopicPartition};
+use crate::state::{Millis, TopicPartition, digest::feed};
 use std::collections::BTreeMap;
 
 /// A committed offset.
@@ -18,6 +18,8 @@ pub(crate) struct Committed {
     pub(crate) record_offset: i64,
 }
 
+feed!(Committed { offset, leader_epoch, metadata, at, expires, record_offset });
+
 /// The offsets of one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offsets {
@@ -25,6 +27,8 @@ pub(crate) struct Offsets {
     /// By the producer id of the open transaction.
     pub(crate) pending: BTreeMap<i64, BTreeMap<TopicPartition, Committed>>,
 }
+
+feed!(Offsets { committed, pending });
 
 impl Offsets {
     /// Whether an open transaction has an offset here.

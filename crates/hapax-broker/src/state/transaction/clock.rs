@@ -82,8 +82,8 @@ impl Machine {
         self.wake_clocks();
     }
 
-    /// Forgets what nobody has used for long: a tombstone, and the id is as new.
-    pub(crate) fn expire_transactional_ids(&mut self, at_once: bool) {
+    /// Forgets what nobody has used for long: a tombstone, and the id is as new. Says whether there was any.
+    pub(crate) fn expire_transactional_ids(&mut self, at_once: bool) -> bool {
         if self.transactions.expiry_due.is_some_and(|due| due <= self.now) {
             self.transactions.expiry_due = None;
         }
@@ -97,6 +97,7 @@ impl Machine {
                 }
             }
         }
+        let found = !unused.is_empty();
         for (partition, id) in unused {
             let key = record::key(&id);
             if let Err(code) = self.append_internal(TRANSACTION_STATE, partition, key, None) {
@@ -108,5 +109,6 @@ impl Machine {
             }
         }
         self.wake_clocks();
+        found
     }
 }

@@ -45,7 +45,7 @@ impl Filter {
 }
 
 impl Machine {
-    pub(crate) fn list_transactions(&mut self, call: &Call, request: ListTransactionsRequest) -> Answer {
+    pub(crate) fn list_transactions(&self, call: &Call, request: ListTransactionsRequest) -> Answer {
         let filter = self.loads_transactions(call.node).and_then(|()| Filter::of(&request));
         let filter = match filter {
             Ok(filter) => filter,
@@ -70,11 +70,7 @@ impl Machine {
         Answer::Now(response.into())
     }
 
-    pub(crate) fn describe_transactions(
-        &mut self,
-        call: &Call,
-        request: DescribeTransactionsRequest,
-    ) -> Answer {
+    pub(crate) fn describe_transactions(&self, call: &Call, request: DescribeTransactionsRequest) -> Answer {
         let describe = |id: &TransactionalId| {
             let described = self.describe_transaction(call, id);
             described

@@ -16,14 +16,15 @@ use kafka_protocol::messages::{
 };
 
 impl Machine {
-    /// Holds the markers of decisions from now on, or writes all that were held.
-    pub(crate) fn hold_markers(&mut self, hold: bool) {
-        self.transactions.hold_markers = hold;
+    /// Holds the markers of decisions from now on, or writes all that were held. Says whether it was otherwise before.
+    pub(crate) fn hold_markers(&mut self, hold: bool) -> bool {
+        let held = std::mem::replace(&mut self.transactions.hold_markers, hold);
         if !hold {
             for (id, coordinator_epoch) in std::mem::take(&mut self.transactions.held) {
                 self.write_markers(&id, coordinator_epoch);
             }
         }
+        held != hold
     }
 
     /// The time of an id's markers has come.

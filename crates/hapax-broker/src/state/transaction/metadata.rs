@@ -6,7 +6,10 @@
 //! a new producer id next, so there is always one epoch left to fence with.
 
 use super::phase::Phase;
-use crate::state::{Code, Millis, TopicPartition};
+use crate::state::{
+    Code, Millis, TopicPartition,
+    digest::{Digest, Feed, feed},
+};
 use std::collections::BTreeSet;
 
 /// Not a producer id.
@@ -23,6 +26,12 @@ pub(crate) const NEVER: i32 = i32::MAX;
 /// A level of `transaction.version`, of the cluster or of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Level(pub(crate) i16);
+
+impl Feed for Level {
+    fn feed(&self, into: &mut Digest) {
+        self.0.feed(into);
+    }
+}
 
 impl Level {
     /// Requests of the first protocol.
@@ -57,6 +66,8 @@ pub(crate) struct Identity {
     pub(crate) id: i64,
     pub(crate) epoch: i16,
 }
+
+feed!(Identity { id, epoch });
 
 impl Identity {
     /// What an answer says that has none.
@@ -98,6 +109,22 @@ pub(crate) struct Transaction {
     /// What a client that took a prepared transaction over holds, while the data still belongs to `producer`.
     pub(crate) successor: Option<Identity>,
 }
+
+feed!(Transaction {
+    producer,
+    previous_id,
+    next_id,
+    last_epoch,
+    timeout_ms,
+    phase,
+    pending,
+    partitions,
+    start,
+    updated,
+    level,
+    fence_failed,
+    successor,
+});
 
 impl Transaction {
     /// An id that nobody has used yet. It has no epoch until InitProducerId has given it one.

@@ -39,7 +39,7 @@ mod write;
 pub(crate) use add::{Admission, Admit};
 pub use write::AppendFault;
 
-use super::{Code, Machine, Millis, NodeId};
+use super::{Code, Machine, Millis, NodeId, digest::feed};
 use metadata::{Level, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,6 +65,8 @@ pub(crate) struct Coordinator {
     faults: BTreeMap<String, AppendFault>,
 }
 
+feed!(Coordinator { shards, hold_markers, held, blocks, next_block, reaper_due, expiry_due, faults });
+
 /// The ids of one partition at the node that leads it.
 #[derive(Debug)]
 struct Shard {
@@ -75,12 +77,15 @@ struct Shard {
     transactions: BTreeMap<String, Transaction>,
 }
 
+feed!(Shard { node, epoch, loading, transactions });
+
 /// `String.hashCode` of Java: over UTF-16 code units and not over bytes.
 pub(crate) fn java_hash(text: &str) -> i32 {
     text.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 
-/// Which of so many partitions coordinates a name. The hash `i32::MIN` has no absolute value and counts as 0.
+/// Which of so many partitions coordinates a name, of a transactional id or of a group: `Utils.abs(name.hashCode()) %
+/// partitions`. The hash `i32::MIN` has no absolute value and counts as 0 there.
 pub(crate) fn partition_for(name: &str, partitions: i32) -> i32 {
     java_hash(name).checked_abs().unwrap_or(0) % partitions.max(1)
 }
@@ -146,6 +151,13 @@ mod tests {
         assert_eq!(java_hash("hello"), 99_162_322);
         assert_eq!(java_hash("my-transactional-id"), java_hash("my-transactional-id"));
         assert_eq!(java_hash("\u{1F600}"), 0xD83D_i32 * 31 + 0xDE00, "two code units and not four bytes");
+    }
+
+    #[test]
+    fn a_negative_hash_counts_by_its_absolute_value() {
+        assert_eq!(java_hash("orders"), -1_008_770_331);
+        assert_eq!((partition_for("orders", 50), partition_for("orders", 4)), (31, 3));
+        assert_eq!(partition_for("consumer-group", 50), 38);
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! Kafka's `Dead` and `PrepareEpochFence` are marks of steps that are one step here, so nobody ever sees them; a filter
 //! may name them nevertheless.
 
+use crate::state::digest::{Digest, Feed};
+
 /// Where a transaction stands. Only what is written to `__transaction_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Phase {
@@ -26,6 +28,12 @@ pub(crate) enum Phase {
     CompleteCommit,
     /// All markers are written, the transaction is gone.
     CompleteAbort,
+}
+
+impl Feed for Phase {
+    fn feed(&self, into: &mut Digest) {
+        self.id().feed(into);
+    }
 }
 
 impl Phase {

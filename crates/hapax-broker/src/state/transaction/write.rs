@@ -5,7 +5,7 @@
 //! pending state, and may be in the log nevertheless: then it is found by the next coordinator that loads.
 
 use super::{clock::Due, metadata::Transaction, phase::Phase, record};
-use crate::state::{Code, Machine, Timer, catalog::TRANSACTION_STATE};
+use crate::state::{Code, Machine, Timer, catalog::TRANSACTION_STATE, digest::feed};
 
 /// How the next append for a transactional id fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -15,6 +15,8 @@ pub struct AppendFault {
     /// What the client is told: 15 (`COORDINATOR_NOT_AVAILABLE`), 16 (`NOT_COORDINATOR`) or -1.
     pub code: i16,
 }
+
+feed!(AppendFault { written, code });
 
 impl Machine {
     /// Writes what an id becomes and remembers it.
@@ -32,6 +34,9 @@ impl Machine {
             return Err(Code::UNSUPPORTED_VERSION);
         };
         let fault = self.transactions.faults.remove(id);
+        if fault.is_some() {
+            self.spent.push(id.to_owned());
+        }
         if fault.is_none_or(|fault| fault.written) {
             self.append_internal(TRANSACTION_STATE, partition, record::key(id), Some(value))?;
         }
@@ -75,8 +80,13 @@ impl Machine {
         self.timers.at(due, Timer::WriteMarkers { transactional_id: id.to_owned(), coordinator_epoch });
     }
 
-    /// Lets the next append for an id fail.
-    pub(crate) fn fail_next_append(&mut self, id: &str, fault: AppendFault) {
-        self.transactions.faults.insert(id.to_owned(), fault);
+    /// Lets the next append for an id fail. Says whether it would not have failed so.
+    pub(crate) fn fail_next_append(&mut self, id: &str, fault: AppendFault) -> bool {
+        self.transactions.faults.insert(id.to_owned(), fault) != Some(fault)
+    }
+
+    /// Is the next append for the id to fail?
+    pub(crate) fn append_fails(&self, id: &str) -> bool {
+        self.transactions.faults.contains_key(id)
     }
 }
