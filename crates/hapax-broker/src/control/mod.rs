@@ -72,11 +72,22 @@ pub(crate) async fn serve(bound: Bound, served: Served, stop: watch::Receiver<bo
         .route("/step", post(step))
         .route("/clock", post(clock))
         .route("/state", get(show_state))
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(port.clone(), admit))
         .with_state(port);
     if let Err(error) = axum::serve(door::Door { bound, stop }, router).await {
         tracing::error!(%error, "the control port ended");
     }
+}
+
+async fn unknown() -> Refusal {
+    let paths = "/address, /rules, /rules/{id}, /step, /clock and /state";
+    Refusal(StatusCode::NOT_FOUND, format!("there is no such path; there are {paths}"))
+}
+
+async fn wrong_method() -> Refusal {
+    Refusal(StatusCode::METHOD_NOT_ALLOWED, "this path has no such method".to_owned())
 }
 
 impl Port {
@@ -146,8 +157,8 @@ async fn clear_rules(State(port): State<Port>) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-async fn remove_rule(State(port): State<Port>, Path(id): Path<u64>) -> Result<Response, Refusal> {
-    match port.faults().remove(RuleId(id)) {
+async fn remove_rule(State(port): State<Port>, Path(id): Path<String>) -> Result<Response, Refusal> {
+    match id.parse().ok().and_then(|id| port.faults().remove(RuleId(id))) {
         Some(report) => Ok(Json(report).into_response()),
         None => Err(Refusal(StatusCode::NOT_FOUND, format!("no rule has the number {id}"))),
     }

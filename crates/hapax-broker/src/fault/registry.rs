@@ -241,8 +241,13 @@ fn check(rule: &Rule, place: Place) -> Result<(), Invalid> {
                        crash_after exclude each other",
         );
     }
-    if rule.when.probability.is_some_and(|probability| !(0.0..=1.0).contains(&probability)) {
-        return refuse("\"probability\" is not between 0 and 1");
+    if rule.when.nth == 0 {
+        return refuse("\"nth\" is 0; the first match is 1");
+    }
+    if rule.when.probability.is_some_and(|probability| !(probability > 0.0 && probability <= 1.0)) {
+        return refuse(
+            "\"probability\" is not above 0 and up to 1, so it would do nothing or makes no sense",
+        );
     }
     if rule.times == Some(0) {
         return refuse("\"times\" is 0, so it would do nothing; null is without limit");

@@ -67,6 +67,10 @@ impl Proxy {
         for (host, port) in upstream {
             let local = Routes::local(&routes, &host, port, None)
                 .map_err(|source| StartError::Listen { address: options.listen, source })?;
+            if is_at(&host, port, options.listen.ip(), local.1).await {
+                let itself = format!("the proxy would stand in front of itself: it listens on {host}:{port}");
+                return Err(StartError::Settings(itself));
+            }
             bootstrap.push(host_port(&local));
         }
         let bootstrap = bootstrap.join(",");
@@ -119,6 +123,15 @@ impl Proxy {
     fn stop_sender(&self) -> &watch::Sender<bool> {
         &self.routes.stop
     }
+}
+
+/// Is an upstream address the place where the proxy itself listens?
+async fn is_at(host: &str, port: u16, listens: IpAddr, listens_on: u16) -> bool {
+    if port != listens_on {
+        return false;
+    }
+    let Ok(mut found) = tokio::net::lookup_host((host, port)).await else { return false };
+    found.any(|address| address.ip() == listens || (listens.is_unspecified() && address.ip().is_loopback()))
 }
 
 impl Drop for Proxy {

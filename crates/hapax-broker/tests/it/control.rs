@@ -77,6 +77,20 @@ async fn what_is_refused_says_why() {
 }
 
 #[tokio::test]
+async fn every_refusal_is_json() {
+    let (_broker, at) = broker().await;
+    for (method, path, code) in [("GET", "/none", 404), ("PUT", "/rules", 405), ("DELETE", "/rules/x", 404)] {
+        let (status, answer) = http(at, method, path, "").await;
+        assert_eq!(status, code, "{method} {path}");
+        assert!(!answer["error"].as_str().unwrap().is_empty());
+    }
+    for when in [r#"{"nth": 0}"#, r#"{"probability": 0}"#, r#"{"probability": 1.5}"#] {
+        let rule = format!(r#"{{"when": {when}, "then": [{{"drop": "close"}}]}}"#);
+        assert_eq!(http(at, "POST", "/rules", &rule).await.0, 400, "{when}");
+    }
+}
+
+#[tokio::test]
 async fn address_step_clock_and_state_are_there() {
     let (broker, at) = broker().await;
     assert_eq!(http(at, "GET", "/address", "").await.1["bootstrap"], json!(broker.bootstrap()));
