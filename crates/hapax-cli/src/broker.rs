@@ -70,6 +70,16 @@ impl OwnBroker {
         &self.broker
     }
 
+    /// Ready when it can keep nothing any more.
+    pub(crate) fn broken(&self, what: &str) -> impl Future<Output = JobError> + use<> {
+        let (what, broken) = (what.to_owned(), self.broker.broken());
+        async move {
+            let reason = broken.await;
+            let message = format!("{what} can keep nothing any more: {reason}; mend that and start again");
+            JobError::Run { code: Code::Machine, message }
+        }
+    }
+
     /// Ends it: its port and its journal are free when this returns.
     pub(crate) async fn stop(self) {
         let Self { broker, mut worker, end } = self;

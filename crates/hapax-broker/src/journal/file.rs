@@ -180,7 +180,8 @@ impl Journal {
         self.buffer.extend_from_slice(&[0; PRELUDE]);
         entry.encode(time, &mut self.buffer);
         seal(&mut self.buffer);
-        let written = self.file.write_all(&self.buffer).and_then(|()| self.synced());
+        let written = self.still_there().and_then(|()| self.file.write_all(&self.buffer));
+        let written = written.and_then(|()| self.synced());
         self.buffer.shrink_to(ROOM);
         match entry {
             Entry::Digest(_) => self.digested = self.records,
@@ -190,6 +191,15 @@ impl Journal {
             self.broken = true;
             self.failed(source)
         })
+    }
+
+    /// What is written to a file that was removed outlives nothing.
+    fn still_there(&self) -> io::Result<()> {
+        #[cfg(unix)]
+        if std::os::unix::fs::MetadataExt::nlink(&self.file.metadata()?) == 0 {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed while it was in use"));
+        }
+        Ok(())
     }
 
     fn synced(&self) -> io::Result<()> {
@@ -374,11 +384,7 @@ impl<R: Read> Reader<R> {
         let mut payload = vec![0; length as usize];
         self.from.read_exact(&mut payload)?;
         if sum != checksum(&payload) {
-            return Ok(if rest == whole {
-                Found::Torn(rest)
-            } else {
-                Found::Damage("a record is not as written")
-            });
+            return Ok(Found::Damage("a record is not as written"));
         }
         self.at += whole;
         Ok(Found::Record(payload.into()))

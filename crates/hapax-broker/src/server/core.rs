@@ -51,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) faults: Faults,
     timer: Notify,
     crashes: watch::Sender<u64>,
+    /// Why nothing can be kept any more, once that is so.
+    broken: watch::Sender<Option<String>>,
     stalls: Mutex<BTreeMap<NodeId, Instant>>,
 }
 
@@ -123,6 +125,7 @@ impl Core {
             faults: Faults::new(Place::Broker),
             timer: Notify::new(),
             crashes: watch::Sender::new(0),
+            broken: watch::Sender::new(None),
             stalls: Mutex::default(),
         })
     }
@@ -339,10 +342,31 @@ impl Core {
         // An input says how far time has come; one that is not kept must not move time on alone.
         let entry = entry.or_else(|| state.machine.changes_by(now).then_some(&Entry::Time));
         let Some(entry) = entry else { return Ok(()) };
-        if journal.wants_digest() {
-            journal.append(state.machine.now(), &Entry::Digest(state.machine.digest()))?;
+        let digest = journal.wants_digest().then(|| Entry::Digest(state.machine.digest()));
+        let kept = match &digest {
+            Some(digest) => journal.append(state.machine.now(), digest),
+            None => Ok(()),
+        };
+        kept.and_then(|()| journal.append(now, entry)).map_err(|error| {
+            self.broken.send_if_modified(|broken| {
+                let is_first = broken.is_none();
+                broken.get_or_insert_with(|| error.to_string());
+                is_first
+            });
+            error.into()
+        })
+    }
+
+    /// Ready when the journal cannot be written any more, with the reason.
+    pub(crate) fn broken(&self) -> impl Future<Output = String> + Send + use<> {
+        let mut broken = self.broken.subscribe();
+        async move {
+            let reason = broken.wait_for(Option::is_some).await.map(|reason| reason.clone());
+            match reason {
+                Ok(reason) => reason.unwrap_or_default(),
+                Err(_) => std::future::pending().await,
+            }
         }
-        Ok(journal.append(now, entry)?)
     }
 
     fn apply(&self, state: &mut State, now: Millis, input: Input) {

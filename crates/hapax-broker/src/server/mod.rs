@@ -192,6 +192,13 @@ impl Broker {
         control::state(&self.core)
     }
 
+    /// Ready when the journal cannot be written any more, with the reason. Nothing is applied from then on and every
+    /// request that would change anything costs its connection; what was answered before is kept. Start another broker
+    /// on the folder when the reason is mended.
+    pub fn broken(&self) -> impl Future<Output = String> + Send + use<> {
+        self.core.broken()
+    }
+
     /// A connection to a node without a socket.
     pub fn connect_in_memory(&self, node: NodeId) -> DuplexStream {
         let (client, server) = tokio::io::duplex(PIPE);

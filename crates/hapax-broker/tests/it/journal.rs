@@ -114,6 +114,34 @@ async fn a_record_cut_short_is_taken_off_and_the_rest_is_there() {
     }
 }
 
+/// A record that is there in whole and not as it was written may have been answered.
+#[tokio::test]
+async fn a_last_record_that_is_not_as_written_is_an_error() {
+    let folder = Folder::new();
+    with_topics(&folder, &["t", "u"]).await;
+    let mut bytes = without_digest(fs::read(file(&folder)).unwrap());
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(file(&folder), &bytes).unwrap();
+    let error = refusal(Broker::start(Settings::default(), options(&folder)).await);
+    assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
+    assert_eq!(fs::read(file(&folder)).unwrap(), bytes, "nothing was changed");
+}
+
+/// What is written to a removed file outlives nothing, so nothing is answered any more.
+#[tokio::test]
+async fn a_journal_that_is_removed_while_it_is_used_breaks_the_broker() {
+    let folder = Folder::new();
+    let broker = start(&folder).await;
+    let broken = broker.broken();
+    let mut client = Client::connect(&broker.bootstrap()).await;
+    client.create_topic("t", 1).await;
+    fs::remove_file(file(&folder)).unwrap();
+    client.send(4, client::init("x")).await;
+    client.assert_closed().await;
+    assert!(broken.await.contains("removed while it was in use"));
+    assert_eq!(identity(&broker, "t").await.1, 0, "what is there can be read");
+}
+
 #[tokio::test]
 async fn zeros_at_the_end_are_what_a_lost_machine_leaves() {
     let folder = Folder::new();

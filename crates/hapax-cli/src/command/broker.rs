@@ -64,9 +64,18 @@ async fn serve(
         own = OwnBroker::start(host, "the broker", settings, options) => own?,
         () = &mut end => return Ok(Vec::new()),
     };
+    if arguments.listen.ip().is_unspecified() && arguments.advertise.is_none() {
+        tracing::warn!(
+            "clients on other machines are told {}, which is not this one there; give --advertise",
+            arguments.listen.ip()
+        );
+    }
     let rules = put_in_force(own.broker().faults(), rules)?;
     own.broker().announce(&mut io::stdout()).map_err(|error| unread(&error))?;
-    end.await;
+    tokio::select! {
+        () = end => {}
+        error = own.broken("the broker") => return Err(error),
+    }
     let unfired = unfired(own.broker().faults(), &rules);
     own.stop().await;
     Ok(unfired)
@@ -100,6 +109,11 @@ fn read_rules(host: &Host, file: &Path) -> Result<Vec<Rule>, JobError> {
     let refused = |error: &dyn Display| {
         usage(format!("the rules of {} cannot be used: {error}; a list of rules is wanted", file.display()))
     };
+    // A pipe or a device has no end to be read to.
+    match std::fs::metadata(file) {
+        Ok(found) if !found.is_file() => return Err(refused(&"it is not a file")),
+        Ok(_) | Err(_) => {}
+    }
     let text = host.files().read_to_string(file).map_err(|error| refused(&error))?;
     serde_json::from_str(&text).map_err(|error| refused(&error))
 }

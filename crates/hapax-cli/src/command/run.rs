@@ -16,7 +16,12 @@ use hapax::{
     crash::{CrashPoints, Undisturbed},
 };
 use hapax_broker::ServerOptions;
-use std::{convert::Infallible, future, process, sync::Arc};
+use std::{
+    convert::Infallible,
+    future, process,
+    sync::Arc,
+    task::{Context, Poll},
+};
 use tokio::{signal::unix::SignalKind, sync::watch};
 
 /// Runs the pipeline.
@@ -51,6 +56,7 @@ pub(crate) async fn run(host: &Host, screen: &Screen, arguments: RunArguments) -
         never = stop_on_signals(stopper) => match never {},
         never = progress::show(host, screen, shown.clone(), stop) => match never {},
         never = tell => match never {},
+        error = first_broken(&brokers) => Err(error),
         () = parent => process::exit(128 + SignalKind::hangup().as_raw_value()),
     };
     screen.status("");
@@ -88,6 +94,18 @@ async fn embed(
         brokers.push(broker);
     }
     Ok(job)
+}
+
+/// Ready when an embedded broker can keep nothing any more: the job is left as a crash would leave it, and the next run
+/// goes on from there.
+async fn first_broken(brokers: &[OwnBroker]) -> JobError {
+    let mut broken: Vec<_> =
+        brokers.iter().map(|broker| Box::pin(broker.broken("an embedded broker"))).collect();
+    let first = |cx: &mut Context<'_>| {
+        let mut ready = broken.iter_mut().map(|broken| broken.as_mut().poll(cx));
+        ready.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    };
+    future::poll_fn(first).await
 }
 
 fn report(screen: &Screen, summary: &Summary, json: bool) {

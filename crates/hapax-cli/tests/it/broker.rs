@@ -197,6 +197,12 @@ fn a_seed_is_a_cluster_and_a_level_its_transactions() {
 }
 
 #[test]
+fn a_proxy_in_front_of_itself_is_refused() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    hapax(&["broker", "--proxy", &free, "--listen", &free]).says(2, "in front of itself");
+}
+
+#[test]
 fn what_cannot_be_listened_on_is_named() {
     let program = Program::start(&[]);
     hapax(&["broker", "--listen", &program.bootstrap]).says(3, &program.bootstrap);

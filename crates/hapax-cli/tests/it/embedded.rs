@@ -102,6 +102,22 @@ fn a_decided_epoch_is_resumed_from_the_journal() {
     assert_exact(&left_behind(&bench, "out"));
 }
 
+/// The job cannot start its broker again without ending itself, so it does.
+#[test]
+fn a_job_whose_broker_can_keep_nothing_any_more_ends_and_the_next_one_is_told_what_is_missing() {
+    let bench = generating("embedded-broken");
+    let mut run = start(&bench, 0, &["--progress"]);
+    run.until("a commit", PATIENCE, |run| Ok(run.output()?.lines().any(is_commit))).unwrap();
+    let journal = bench.path("store.broker").join("main").join("broker.journal");
+    let aside = bench.path("aside");
+    std::fs::copy(&journal, &aside).unwrap();
+    std::fs::remove_file(&journal).unwrap();
+    run.demand_exit(3, PATIENCE).unwrap();
+    let log = run.output().unwrap();
+    assert!(log.contains("E0308") && log.contains("can keep nothing any more"), "{log}");
+    bench.run(&[]).says(4, "its journal back in its place");
+}
+
 #[test]
 fn a_second_run_at_the_same_time_is_refused() {
     let bench = generating("embedded-twice");
