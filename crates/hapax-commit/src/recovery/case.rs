@@ -32,6 +32,8 @@ enum Stage {
         commit: bool,
     },
     ReadingBack,
+    /// Its records are being written again, to be prepared under another handle.
+    Repairing,
     Seen,
 }
 
@@ -49,6 +51,11 @@ impl Case {
         Self { handle, fate, stage: Stage::Waiting, attempt: 0, oddities: 0, refusals: 0, confirmed: false }
     }
 
+    /// Of a transaction that this run has just prepared.
+    pub(super) fn prepared(handle: Handle) -> Self {
+        Self { fate: LaneFate::Open, stage: Stage::Seen, ..Self::new(handle) }
+    }
+
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -64,7 +71,7 @@ impl Case {
 
     /// An act is under way, whose answer comes before the epoch is judged again.
     pub(super) fn acting(&self) -> bool {
-        matches!(self.stage, Stage::Ending { .. } | Stage::ReadingBack)
+        matches!(self.stage, Stage::Ending { .. } | Stage::ReadingBack | Stage::Repairing)
     }
 
     /// The first look.
@@ -84,6 +91,20 @@ impl Case {
         assert!(self.fate == LaneFate::Open, "only an open transaction is ended");
         self.stage = Stage::Ending { commit };
         Effect::EndTxn { handle: self.handle.clone(), commit }
+    }
+
+    /// What is written again was seen aborted twice, the second time with its control batches.
+    pub(super) fn repair(&mut self) {
+        assert!(
+            self.fate == LaneFate::Aborted && self.confirmed,
+            "only what is known to be aborted is repaired"
+        );
+        self.stage = Stage::Repairing;
+    }
+
+    pub(super) fn repaired(&mut self) {
+        assert!(self.stage == Stage::Repairing, "nobody repairs {}", self.handle.at());
+        self.stage = Stage::Seen;
     }
 
     pub(super) fn looked(&mut self, look: &LaneLook) -> Next {
