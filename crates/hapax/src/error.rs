@@ -122,6 +122,8 @@ pub enum Code {
     TopicChanged,
     /// A partition was not told that a transaction is ended, and may not be told by the job.
     MarkerMissing,
+    /// Records of a decided epoch were given up, as the job's list allows.
+    RecordsGivenUp,
     /// Writing failed.
     Write,
     /// Reading failed.
@@ -168,6 +170,7 @@ impl Code {
             Self::BadRecord => "E0406",
             Self::TopicChanged => "E0407",
             Self::MarkerMissing => "E0408",
+            Self::RecordsGivenUp => "E0409",
             Self::Superseded => "E0501",
             Self::Store => "E0601",
             Self::StoreDamaged => "E0602",
