@@ -143,6 +143,7 @@ fn next_steps(incident: &Incident, unresolved: Option<&Unresolved>) -> Vec<Strin
                 .to_owned(),
             "when the cause is mended, start the job again: it looks once more before it does anything"
                 .to_owned(),
+            "or allow another strategy for one start: hapax run FILE --recover STRATEGY".to_owned(),
         ],
     };
     for lane in unresolved.iter().flat_map(|unresolved| &unresolved.manifest.handles) {

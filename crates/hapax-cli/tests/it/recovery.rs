@@ -191,7 +191,8 @@ fn with_resume_alone_it_stops_and_one_more_strategy_brings_it_to_the_same_end() 
             ended.says(4, "E0404");
             ended.says(4, "rewrite: not in the job's list");
         }
-        let ended = case.run(&["resume", "rewrite"]);
+        let list = allowed(&["resume"]);
+        let ended = case.bench.run(&[&list[0], &list[1], "--recover", "rewrite"]);
         assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
         assert!(ended.err.contains("written again"), "{}", ended.err);
         case.assert_exact(&when);

@@ -362,7 +362,7 @@ fn again(
         let client = brokers.client(&handle.cluster_id, &handle_name(&handle)).await?;
         let rewrite = Rewrite { host: &host, client: &client, handle: &handle, epoch, identity, timeout };
         let outcome = match strategy {
-            Strategy::Rewrite => rewrite.from_log().await?,
+            Strategy::Rewrite => rewrite.out_of_log().await?,
             Strategy::Replay => Err("the epoch has no journal".to_owned()),
             Strategy::Resume | Strategy::Rewind | Strategy::Abandon | Strategy::SetAside => {
                 return Err(JobError::Bug { what: format!("{} writes nothing again", strategy.name()) });

@@ -50,7 +50,7 @@ impl Rewrite<'_> {
     ///
     /// # Errors
     /// Brokers that do not answer now, or refuse: nothing is known then, and another run may try.
-    pub(super) async fn from_log(&self) -> Outcome<Handle> {
+    pub(super) async fn out_of_log(&self) -> Outcome<Handle> {
         if let Err(why) = compare(self.host, self.client, self.handle).await? {
             return Ok(Err(why));
         }
