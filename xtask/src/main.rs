@@ -20,6 +20,8 @@ use arguments::Arguments;
 const USAGE: &str = "\
 cargo xtask COMMAND
 
+  conformance [--schedules 500] [--seed 0] [--short]
+                                 compare the broker with Apache Kafka at length; --short leaves out what takes minutes
   demo                           copy 100,000 orders through a job that is killed three times, audit the output
   test [--no-lint] [FILTER...]   formatting, lints, every test; FILTER: only tests whose name contains it
   kafka provision                fetch Apache Kafka into the cache
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command().as_deref() {
         Some("test") => command::test::run(arguments),
         Some("kafka") => command::kafka::run(arguments),
+        Some("conformance") => command::conformance::run(arguments),
         Some("demo") => command::demo::run(arguments),
         Some("soak") => command::soak::run(arguments),
         Some("help" | "--help" | "-h") => {

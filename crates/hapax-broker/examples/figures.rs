@@ -6,7 +6,8 @@
 //!
 //! The client is raw frames on a blocking socket, so that what is measured is the broker: a frame with a batch of a
 //! megabyte is made once and sent again and again, a few ahead of the answers, as a client's `max.in.flight` allows.
-//! Prints one object of JSON. Compared with nothing: the limits in it are the broker's promises.
+//! Prints one object of JSON. Ends with exit code 1, and says which, if a figure is not what the broker promises; the
+//! promises about throughput are for a build with optimization.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -31,6 +32,7 @@ use std::{
     error::Error,
     io::{Read, Write},
     net::TcpStream,
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
@@ -41,9 +43,16 @@ const FETCH_BYTES: i32 = 8 * 1024 * 1024;
 const STARTS: usize = 21;
 const A_DAY: i64 = 24 * 3_600_000;
 
+/// From starting to the first answer, as the median of the starts.
+const SLOWEST_START_MS: f64 = 50.0;
+/// Resident memory over idle time, in percent of the fresh broker's.
+const MOST_MEMORY: u64 = 110;
+/// In and out, in megabytes a second.
+const LEAST_RATE: f64 = 300.0;
+
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-fn main() -> Outcome<()> {
+fn main() -> Outcome<ExitCode> {
     let megabytes: usize = std::env::args().nth(1).map_or(Ok(1_000), |count| count.parse())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let start = start_to_first_answer(&runtime)?;
@@ -60,7 +69,29 @@ fn main() -> Outcome<()> {
             "batch_bytes": batch().len(),
         })
     );
-    Ok(())
+    let broken = broken(start, idle, produce, consume, !cfg!(debug_assertions));
+    broken.iter().for_each(|promise| eprintln!("figures: {promise}"));
+    Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The promises that the figures do not keep.
+fn broken(start: [f64; 3], idle: [u64; 4], produce: f64, consume: f64, optimized: bool) -> Vec<String> {
+    let mut broken = Vec::new();
+    let [_, median, _] = start;
+    if median >= SLOWEST_START_MS {
+        broken.push(format!("start to first answer takes {median} ms, not below {SLOWEST_START_MS}"));
+    }
+    let [fresh, later @ ..] = idle;
+    let most = later.into_iter().max().unwrap_or(fresh);
+    if most * 100 > fresh * MOST_MEMORY {
+        broken.push(format!("resident memory grows from {fresh} to {most} kB while nothing happens"));
+    }
+    for (what, rate) in [("produce", produce), ("consume", consume)] {
+        if optimized && rate < LEAST_RATE {
+            broken.push(format!("{what} reaches {rate} MB/s, less than {LEAST_RATE}"));
+        }
+    }
+    broken
 }
 
 fn broker(runtime: &tokio::runtime::Runtime) -> Outcome<Broker> {
@@ -293,4 +324,22 @@ fn varint(to: &mut BytesMut, value: i64) {
         left >>= 7;
     }
     to.put_u8(left as u8);
+}
+
+#[test]
+fn a_figure_beyond_its_limit_is_named() {
+    let good = ([1.0, 49.9, 80.0], [1_000, 1_100, 990, 1_050], 300.0, 300.0);
+    let named = |(start, idle, produce, consume), optimized| broken(start, idle, produce, consume, optimized);
+    assert!(named(good, true).is_empty());
+    let (start, idle, produce, consume) = good;
+    for (bad, word) in [
+        (([1.0, 50.0, 80.0], idle, produce, consume), "start"),
+        ((start, [1_000, 1_000, 1_101, 1_000], produce, consume), "memory"),
+        ((start, idle, 299.0, consume), "produce"),
+        ((start, idle, produce, 299.0), "consume"),
+    ] {
+        let named = named(bad, true);
+        assert!(named.len() == 1 && named[0].contains(word), "{named:?}");
+    }
+    assert!(named((start, idle, 1.0, 1.0), false).is_empty(), "a build without optimization is slow");
 }

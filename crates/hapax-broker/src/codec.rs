@@ -80,7 +80,7 @@ fn lz4(payload: &[u8]) -> Result<Vec<u8>, Broken> {
         _ => return Err(Broken),
     };
     let mut rest = rest.get(2 + content_size + dictionary + 1..).ok_or(Broken)?;
-    let mut all = Vec::new();
+    let (mut all, mut room) = (Vec::new(), vec![0; largest]);
     loop {
         let word = u32::from_le_bytes(*rest.first_chunk().ok_or(Broken)?);
         let length = (word & 0x7fff_ffff) as usize;
@@ -88,24 +88,23 @@ fn lz4(payload: &[u8]) -> Result<Vec<u8>, Broken> {
             return Ok(all);
         }
         let (block, behind) = rest[4..].split_at_checked(length).ok_or(Broken)?;
-        lz4_block(block, word >> 31 == 1, largest, &mut all)?;
+        lz4_block(block, word >> 31 == 1, &mut room, &mut all)?;
         rest = behind.get(if block_checksums { 4 } else { 0 }..).ok_or(Broken)?;
     }
 }
 
-fn lz4_block(block: &[u8], stored: bool, largest: usize, into: &mut Vec<u8>) -> Result<(), Broken> {
-    if into.len() + largest > LIMIT || (stored && block.len() > largest) {
+/// `room` is for the largest block: made once, because many small blocks may be declared as large ones.
+fn lz4_block(block: &[u8], stored: bool, room: &mut [u8], into: &mut Vec<u8>) -> Result<(), Broken> {
+    if into.len() + room.len() > LIMIT || (stored && block.len() > room.len()) {
         return Err(Broken);
     }
     if stored {
         into.extend_from_slice(block);
         return Ok(());
     }
-    let mut output = vec![0; largest];
     let window = &into[into.len().saturating_sub(LZ4_WINDOW)..];
-    let written =
-        lz4_flex::block::decompress_into_with_dict(block, &mut output, window).map_err(|_| Broken)?;
-    into.extend_from_slice(&output[..written]);
+    let written = lz4_flex::block::decompress_into_with_dict(block, room, window).map_err(|_| Broken)?;
+    into.extend_from_slice(&room[..written]);
     Ok(())
 }
 
@@ -155,6 +154,19 @@ mod tests {
             let (bytes, header) = batch(codec, &payload);
             assert_eq!(super::payload(&bytes[HEADER..], &header).unwrap(), &text[..], "codec {codec}");
         }
+    }
+
+    /// 100,000 blocks of one byte, each declared as one of 4 MB: room for each anew would be 400 GB of zeros.
+    #[test]
+    fn many_small_blocks_that_are_declared_as_large_cost_no_more_than_they_hold() {
+        let block = lz4_flex::block::compress(b"x");
+        let mut frame = vec![0x04, 0x22, 0x4d, 0x18, 0x60, 0x70, 0];
+        for _ in 0..100_000 {
+            frame.extend_from_slice(&(block.len() as u32).to_le_bytes());
+            frame.extend_from_slice(&block);
+        }
+        frame.extend_from_slice(&[0; 4]);
+        assert_eq!(lz4(&frame).unwrap().len(), 100_000);
     }
 
     #[test]

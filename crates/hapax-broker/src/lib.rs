@@ -7,6 +7,8 @@
 //! TCP -> wire (frames, messages) -> fault (rules) -> state (pure: requests and `now` in, answers out)
 //! ```
 //!
+//! Its answers are compared with those of real Kafka; `docs/broker-fidelity.md` says how, and what differs.
+//!
 //! Shares no code with the client or the commit protocol of this workspace on purpose: a mistake in both would cancel
 //! itself out. Its batch reader is a second one for the same reason.
 

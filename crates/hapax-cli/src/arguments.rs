@@ -107,7 +107,7 @@ pub(crate) struct DemoArguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Kills at random moments, beside one at each crash point and one that is followed by a time-out
-    #[arg(long, value_name = "COUNT", default_value_t = 15)]
+    #[arg(long, value_name = "COUNT", default_value_t = 15, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub(crate) kills: u32,
     /// Write what was found as one JSON object, the last line of standard output
     #[arg(long)]

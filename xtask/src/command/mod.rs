@@ -1,5 +1,6 @@
 //! The commands: one module each, with a function `run` that takes the rest of the command line.
 
+pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod kafka;
 mod program;

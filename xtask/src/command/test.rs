@@ -46,7 +46,7 @@ fn stages(lint: bool, filters: &[String], times: &mut Times) -> Result<(), Failu
     let shared = times.take(Part::Preparation, Environment::provide)?;
     let mut failed = Vec::new();
     for (part, what, targets) in [
-        (Part::Rest, "unit tests", ["--lib", "--bins"].as_slice()),
+        (Part::Rest, "unit tests", ["--lib", "--bins", "--examples"].as_slice()),
         (Part::Rest, "documentation tests", &["--doc"]),
         (Part::Kafka, "integration tests", &["--test", "*"]),
     ] {

@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 /// The broker's default, which a count of -1 asks for.
 const DEFAULT: i32 = -1;
-/// More than this in one topic is a mistake, and would be memory.
+/// More than this in one request is a mistake, and would be memory.
 const MOST_PARTITIONS: i32 = 10_000;
 /// The first DeleteTopics that finds topics by their ids.
 const FINDS_IDS: i16 = 6;
@@ -43,13 +43,19 @@ impl Machine {
     pub(crate) fn create_topics(&mut self, call: &Call, request: CreateTopicsRequest) -> Answer {
         let mut count = BTreeMap::new();
         request.topics.iter().for_each(|topic| *count.entry(topic.name.clone()).or_insert(0) += 1);
+        let too_many = self.partitions_of(&request.topics) > i64::from(MOST_PARTITIONS);
         let mut response = CreateTopicsResponse::default();
         for asked in request.topics {
-            let repeated = count.get(&asked.name).is_some_and(|count| *count > 1);
+            // What is named twice is refused once.
+            let Some(times) = count.remove(&asked.name) else { continue };
             let name = asked.name.clone();
-            let created = match repeated {
-                true => Err((Code::INVALID_REQUEST, "Duplicate topic name.".to_owned())),
-                false => self.create_topic(call, asked, request.validate_only),
+            let created = match times {
+                _ if too_many => {
+                    let message = "Excessively large number of partitions per request.";
+                    Err((Code::POLICY_VIOLATION, message.to_owned()))
+                }
+                1 => self.create_topic(call, asked, request.validate_only),
+                _ => Err((Code::INVALID_REQUEST, "Duplicate topic name.".to_owned())),
             };
             let result = created.unwrap_or_else(|(code, message)| {
                 CreatableTopicResult::default()
@@ -60,6 +66,16 @@ impl Machine {
             response.topics.push(result.with_name(name));
         }
         Answer::Now(response.into())
+    }
+
+    /// How many partitions a request would make (`ReplicationControlManager.validateTotalNumberOfPartitions`).
+    fn partitions_of(&self, topics: &[CreatableTopic]) -> i64 {
+        let of = |topic: &CreatableTopic| match topic.num_partitions {
+            _ if !topic.assignments.is_empty() => topic.assignments.len() as i64,
+            DEFAULT => i64::from(self.settings.default_partitions.max(1)),
+            number => i64::from(number.max(0)),
+        };
+        topics.iter().map(of).sum()
     }
 
     fn create_topic(
@@ -75,7 +91,7 @@ impl Machine {
         if let Some(fault) = catalog::name_fault(&name) {
             return Err((Code::INVALID_TOPIC_EXCEPTION, fault));
         }
-        if let Some((other, _)) = self.catalog.topics().find(|(other, _)| catalog::collides(&name, other)) {
+        if let Some(other) = self.catalog.colliding(&name) {
             let message = format!("Topic '{name}' collides with existing topic: {other}");
             return Err((Code::INVALID_TOPIC_EXCEPTION, message));
         }
@@ -88,7 +104,8 @@ impl Machine {
             .with_replication_factor(replicas.first().map_or(1, Vec::len) as i16)
             .with_configs(Some(described(&configs)));
         if validate_only {
-            return Ok(result);
+            // An id that nothing will have: Kafka's controller draws one before it drops what it made.
+            return Ok(result.with_topic_id(self.catalog.new_id()));
         }
         let id = self.catalog.create(&name, replicas, configs);
         self.coordinators_follow();
@@ -103,11 +120,7 @@ impl Machine {
         let default = |number: i32| number == DEFAULT && call.version >= 4;
         let partitions = match asked.num_partitions {
             number if default(number) => self.settings.default_partitions.max(1),
-            number @ 1..=MOST_PARTITIONS => number,
-            number if number > MOST_PARTITIONS => {
-                let message = format!("Excessively large number of partitions per request: {number}");
-                return Err((Code::POLICY_VIOLATION, message));
-            }
+            number @ 1.. => number,
             _ => {
                 let message = "Number of partitions was set to an invalid non-positive value.";
                 return Err((Code::INVALID_PARTITIONS, message.to_owned()));
@@ -172,8 +185,9 @@ impl Machine {
         request.topics.iter().for_each(|topic| *count.entry(topic.name.clone()).or_insert(0) += 1);
         let mut response = CreatePartitionsResponse::default();
         for asked in request.topics {
-            let repeated = count.get(&asked.name).is_some_and(|count| *count > 1);
-            let grown = match repeated {
+            // What is named twice is refused once.
+            let Some(times) = count.remove(&asked.name) else { continue };
+            let grown = match times > 1 {
                 true => Err((Code::INVALID_REQUEST, "Duplicate topic name.".to_owned())),
                 false => self.grow_topic(&asked, request.validate_only),
             };
@@ -251,8 +265,8 @@ impl Machine {
         }
         let mut response = DeleteTopicsResponse::default();
         for topic in asked {
-            let repeated = count.get(&(topic.name.clone(), topic.topic_id)).is_some_and(|count| *count > 1);
-            let deleted = if repeated {
+            let Some(times) = count.remove(&(topic.name.clone(), topic.topic_id)) else { continue };
+            let deleted = if times > 1 {
                 Err((Code::INVALID_REQUEST, "Duplicate topic name or id.".to_owned()))
             } else {
                 self.delete_topic(&topic)
@@ -283,6 +297,10 @@ impl Machine {
                 let message = "This server does not host this topic-partition.";
                 return Err((Code::UNKNOWN_TOPIC_OR_PARTITION, message.to_owned()));
             }
+            None if asked.topic_id.is_nil() => {
+                let message = "Neither topic name nor id were specified.";
+                return Err((Code::INVALID_REQUEST, message.to_owned()));
+            }
             None => match self.catalog.name(asked.topic_id) {
                 Some(name) => name.to_owned(),
                 None => {
@@ -298,6 +316,7 @@ impl Machine {
         for partition in 0..partitions.len() as i32 {
             self.touch(&name, partition);
         }
+        self.coordinators_follow();
         self.groups_topic_deleted(&name);
         Ok((name, id))
     }
@@ -405,6 +424,17 @@ mod tests {
             .with_replication_factor(factor)
     }
 
+    #[test]
+    fn a_request_for_more_partitions_than_one_may_make_makes_none() {
+        let mut probe = Probe::new();
+        let codes = |results: Vec<CreatableTopicResult>| -> Vec<_> {
+            results.iter().map(|result| Code(result.error_code)).collect()
+        };
+        let too_many = create(&mut probe, vec![topic("a", 9_999, 1), topic("b", 2, 1), topic("c", -1, 1)]);
+        assert_eq!(codes(too_many), [Code::POLICY_VIOLATION; 3]);
+        assert_eq!(codes(create(&mut probe, vec![topic("a", 9_998, 1), topic("b", 2, 1)])), [Code::NONE; 2]);
+    }
+
     fn delete(probe: &mut Probe, asked: DeleteTopicState) -> DeletableTopicResult {
         let request = DeleteTopicsRequest::default().with_topics(vec![asked]);
         let Response::DeleteTopics(response) = probe.ask(6, request) else { panic!("not DeleteTopics") };
@@ -438,14 +468,32 @@ mod tests {
                 Code::INVALID_PARTITIONS,
                 Code::INVALID_REPLICATION_FACTOR,
                 Code::INVALID_REQUEST,
-                Code::INVALID_REQUEST,
                 Code::INVALID_CONFIG,
-            ]
+            ],
+            "what is named twice is refused once"
         );
         assert_eq!(
             Code(create(&mut probe, vec![topic("good", 1, 1)])[0].error_code),
             Code::TOPIC_ALREADY_EXISTS
         );
+    }
+
+    #[test]
+    fn a_topic_that_is_only_looked_at_has_an_id_that_nothing_gets() {
+        let mut probe = Probe::new();
+        let look =
+            CreateTopicsRequest::default().with_topics(vec![topic("t", 1, 1)]).with_validate_only(true);
+        let Response::CreateTopics(looked) = probe.ask(7, look) else { panic!("not CreateTopics") };
+        let made = create(&mut probe, vec![topic("t", 1, 1)]);
+        assert!(!looked.topics[0].topic_id.is_nil());
+        assert_ne!(looked.topics[0].topic_id, made[0].topic_id);
+    }
+
+    #[test]
+    fn a_topic_without_name_and_id_is_no_topic_to_delete() {
+        let mut probe = Probe::new();
+        let deleted = delete(&mut probe, DeleteTopicState::default().with_name(None));
+        assert_eq!(Code(deleted.error_code), Code::INVALID_REQUEST);
     }
 
     #[test]

@@ -16,15 +16,20 @@ pub(crate) struct Marker {
 }
 
 impl Machine {
-    /// Appends one plain record in a batch of its own; its offset, or -1 where the partition is gone.
+    /// Appends one plain record of a coordinator in a batch of its own. Where the partition is gone, so is the
+    /// coordinator, and the client looks for the next one.
     pub(crate) fn append_internal(
         &mut self,
         topic: &str,
         partition: i32,
         key: Bytes,
         value: Option<Bytes>,
-    ) -> i64 {
-        self.append_records(topic, partition, None, &[(key, value)]).unwrap_or(-1)
+    ) -> Result<(), Code> {
+        let appended = self.append_records(topic, partition, None, &[(key, value)]);
+        appended.map(drop).map_err(|code| match code {
+            Code::UNKNOWN_TOPIC_OR_PARTITION => Code::COORDINATOR_NOT_AVAILABLE,
+            code => code,
+        })
     }
 
     /// Appends records in one batch, as part of a transaction where a producer is named; the offset of the first.

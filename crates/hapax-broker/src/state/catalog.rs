@@ -70,6 +70,8 @@ pub(crate) struct Catalog {
     random: fastrand::Rng,
     topics: BTreeMap<String, Topic>,
     names: BTreeMap<Uuid, String>,
+    /// Names as metrics write them: two topics may not be written alike.
+    unified: BTreeMap<String, String>,
     sync_always: bool,
     /// Shifts the first leader from topic to topic.
     created: i32,
@@ -83,6 +85,7 @@ impl Catalog {
             random: fastrand::Rng::with_seed(settings.seed ^ 0x746f_7069_6373),
             topics: BTreeMap::new(),
             names: BTreeMap::new(),
+            unified: BTreeMap::new(),
             sync_always: true,
             created: 0,
         }
@@ -106,6 +109,11 @@ impl Catalog {
     /// The name of a topic id.
     pub(crate) fn name(&self, id: Uuid) -> Option<&str> {
         self.names.get(&id).map(String::as_str)
+    }
+
+    /// The other topic that metrics write like this one.
+    pub(crate) fn colliding(&self, name: &str) -> Option<&str> {
+        self.unified.get(&unified(name)).map(String::as_str).filter(|other| *other != name)
     }
 
     /// A partition.
@@ -138,11 +146,13 @@ impl Catalog {
             replicas.into_iter().map(|replicas| Partition::new(replicas, self.sync_always)).collect();
         self.topics.insert(name.to_owned(), Topic { id, configs, replication_factor, partitions });
         self.names.insert(id, name.to_owned());
+        self.unified.insert(unified(name), name.to_owned());
         self.created += 1;
         id
     }
 
-    fn new_id(&mut self) -> Uuid {
+    /// An id that no topic has.
+    pub(crate) fn new_id(&mut self) -> Uuid {
         // Kafka does not give out ids that a command line would take for an option (`Uuid.randomUuid`).
         loop {
             let id = uuid::Builder::from_random_bytes(self.random.u128(..).to_be_bytes()).into_uuid();
@@ -189,6 +199,7 @@ impl Catalog {
     pub(crate) fn delete(&mut self, name: &str) -> Option<Topic> {
         let topic = self.topics.remove(name)?;
         self.names.remove(&topic.id);
+        self.unified.remove(&unified(name));
         Some(topic)
     }
 
@@ -220,9 +231,9 @@ pub(crate) fn name_fault(name: &str) -> Option<String> {
     }
 }
 
-/// Names that differ only in what metrics write alike (`Topic.unifyCollisionChars`).
-pub(crate) fn collides(one: &str, other: &str) -> bool {
-    one != other && one.replace('.', "_") == other.replace('.', "_")
+/// A name as metrics write it (`Topic.unifyCollisionChars`).
+fn unified(name: &str) -> String {
+    name.replace('.', "_")
 }
 
 #[cfg(test)]
@@ -258,6 +269,15 @@ mod tests {
         assert!(["", ".", "..", "a b", "ä"].iter().all(|name| name_fault(name).is_some()));
         assert!(name_fault(&"x".repeat(250)).is_some());
         assert_eq!(name_fault("orders.v-1_x"), None);
-        assert!(collides("a.b", "a_b"));
+    }
+
+    #[test]
+    fn names_that_metrics_write_alike_collide_while_the_topic_is_there() {
+        let mut catalog = catalog(1);
+        catalog.internal("a.b_c", 1);
+        assert_eq!(catalog.colliding("a_b.c"), Some("a.b_c"));
+        assert_eq!(catalog.colliding("a.b_c"), None, "itself");
+        catalog.delete("a.b_c");
+        assert_eq!(catalog.colliding("a_b.c"), None);
     }
 }

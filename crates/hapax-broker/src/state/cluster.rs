@@ -21,7 +21,7 @@ use kafka_protocol::{
     },
     protocol::StrBytes,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 const FEATURE: &str = "transaction.version";
@@ -117,6 +117,9 @@ impl Machine {
 
     /// Answers Metadata.
     pub(crate) fn metadata(&mut self, call: &Call, request: MetadataRequest) -> Answer {
+        if let Some(code) = names_missing(call.version, &request) {
+            return Answer::Now(refused(request, code).into());
+        }
         let operations =
             if request.include_topic_authorized_operations { TOPIC_OPERATIONS } else { NOT_ASKED };
         let all = match &request.topics {
@@ -127,7 +130,10 @@ impl Machine {
             self.catalog.topics().map(|(name, topic)| describe(name, topic)).collect()
         } else {
             let creates = call.version < 4 || request.allow_auto_topic_creation;
-            let asked = request.topics.unwrap_or_default();
+            // What is named twice is told once, as from Kafka's set of names.
+            let mut seen = BTreeSet::new();
+            let mut asked = request.topics.unwrap_or_default();
+            asked.retain(|topic| seen.insert((topic.name.clone(), topic.topic_id)));
             asked.into_iter().map(|asked| self.metadata_topic(call, asked, creates)).collect()
         };
         let topics: Vec<MetadataResponseTopic> = topics;
@@ -167,9 +173,7 @@ impl Machine {
                 None => unknown(Code::UNKNOWN_TOPIC_ID).with_topic_id(asked.topic_id).with_name(None),
             };
         }
-        let Some(name) = asked.name.as_ref().map(|name| name.to_string()) else {
-            return unknown(Code::INVALID_REQUEST);
-        };
+        let name = asked.name.as_ref().expect("a topic without name and id was refused").to_string();
         if let Some(topic) = self.catalog.topic(&name) {
             return describe(&name, topic);
         }
@@ -187,7 +191,7 @@ impl Machine {
         match name {
             TRANSACTION_STATE => self.catalog.internal(name, self.settings.transaction_partitions),
             CONSUMER_OFFSETS => self.catalog.internal(name, self.settings.offsets_partitions),
-            _ if self.catalog.topics().any(|(other, _)| catalog::collides(name, other)) => {}
+            _ if self.catalog.colliding(name).is_some() => {}
             _ => {
                 let replicas = self.catalog.spread(0, self.settings.default_partitions.max(1), 1);
                 if let Ok(configs) = Configs::new(&self.settings, BTreeMap::new()) {
@@ -212,6 +216,31 @@ impl Machine {
         let mut random = fastrand::Rng::with_seed(self.settings.seed ^ 0x63_6c75_7374_6572);
         encode_id(&random.u128(..).to_be_bytes())
     }
+}
+
+/// What a request as a whole is refused with. Versions 10 and 11 have a place for ids and no use of them; the later ones
+/// stumble over a topic with neither.
+fn names_missing(version: i16, request: &MetadataRequest) -> Option<Code> {
+    let mut asked = request.topics.iter().flatten();
+    if version >= FINDS_IDS {
+        let neither = asked.any(|topic| topic.name.is_none() && topic.topic_id.is_nil());
+        neither.then_some(Code::UNKNOWN_SERVER_ERROR)
+    } else {
+        let by_id = asked.any(|topic| topic.name.is_none() || !topic.topic_id.is_nil());
+        by_id.then_some(Code::INVALID_REQUEST)
+    }
+}
+
+/// The answer that names no cluster, only the topics of the request.
+fn refused(request: MetadataRequest, code: Code) -> MetadataResponse {
+    let topics = request.topics.unwrap_or_default().into_iter().map(|topic| {
+        MetadataResponseTopic::default()
+            .with_error_code(code.0)
+            .with_name(Some(topic.name.unwrap_or_default()))
+            .with_topic_id(topic.topic_id)
+    });
+    let response = MetadataResponse::default().with_topics(topics.collect());
+    response.with_cluster_id(None).with_controller_id(BrokerId(-1))
 }
 
 fn describe(name: &str, topic: &Topic) -> MetadataResponseTopic {
@@ -275,6 +304,38 @@ mod tests {
         let unknown = by_id.with_topic_id(Uuid::from_u128(9));
         let missing = metadata(&mut probe, 12, MetadataRequest::default().with_topics(Some(vec![unknown])));
         assert_eq!(code(missing), Code::UNKNOWN_TOPIC_ID);
+    }
+
+    /// A topic of many partitions that is named as often as a small request can would be gigabytes.
+    #[test]
+    fn a_topic_that_is_named_many_times_is_told_once() {
+        let mut probe = Probe::new();
+        probe.topic("t", 3, &[]);
+        let twice =
+            |topic: &str| named(topic, false).topics.unwrap_or_default().into_iter().cycle().take(5_000);
+        let asked = twice("t").chain(twice("u")).collect();
+        let told = metadata(&mut probe, 9, MetadataRequest::default().with_topics(Some(asked))).topics;
+        let told: Vec<_> =
+            told.iter().map(|topic| (topic.name.clone().unwrap(), topic.partitions.len())).collect();
+        assert_eq!(told, [(name("t"), 3), (name("u"), 0)]);
+    }
+
+    #[test]
+    fn versions_with_a_place_for_ids_but_no_use_of_them_refuse_all_topics() {
+        let mut probe = Probe::new();
+        probe.topic("t", 1, &[]);
+        let by_id = MetadataRequestTopic::default().with_name(None).with_topic_id(Uuid::from_u128(9));
+        let mut both = named("t", false);
+        both.topics.as_mut().unwrap().push(by_id);
+        for version in [10, 11] {
+            let refused = metadata(&mut probe, version, both.clone());
+            let codes: Vec<Code> = refused.topics.iter().map(|topic| Code(topic.error_code)).collect();
+            assert_eq!(codes, [Code::INVALID_REQUEST; 2]);
+            assert!(refused.brokers.is_empty());
+        }
+        let neither = MetadataRequestTopic::default().with_name(None);
+        let stumbled = metadata(&mut probe, 12, MetadataRequest::default().with_topics(Some(vec![neither])));
+        assert_eq!(Code(stumbled.topics[0].error_code), Code::UNKNOWN_SERVER_ERROR);
     }
 
     #[test]

@@ -159,8 +159,11 @@ fn broker_configs(
         ("transaction.two.phase.commit.enable", settings.two_phase_commit.to_string(), Kind::Boolean),
         ("transactional.id.expiration.ms", settings.id_expiration_ms.to_string(), Kind::Int),
     ];
-    let describe =
-        |(name, value, kind)| config(name, value, kind, STATIC_BROKER, synonyms).with_read_only(true);
+    // What a running broker could be told to change, if there were AlterConfigs.
+    let changes = |name: &str| ["message.max.bytes", "min.insync.replicas"].contains(&name);
+    let describe = |(name, value, kind)| {
+        config(name, value, kind, STATIC_BROKER, synonyms).with_read_only(!changes(name))
+    };
     all.into_iter().filter(|(name, ..)| wanted(name)).map(describe).collect()
 }
 

@@ -79,7 +79,7 @@ impl Machine {
             return Answer::Now(self.read(&reading).into());
         }
         let ticket = call.ticket;
-        self.timers.at(self.now + max_wait, Timer::Fetch(ticket));
+        self.timers.at(self.now.saturating_add(max_wait), Timer::Fetch(ticket));
         for place in reading.parts.iter().filter_map(|part| part.place.clone()) {
             self.readers.by_partition.entry(place).or_default().insert(ticket);
         }
@@ -225,6 +225,10 @@ impl Machine {
             .with_high_watermark(-1)
             .with_last_stable_offset(-1)
             .with_log_start_offset(-1);
+        if [Code::UNKNOWN_TOPIC_ID, Code::UNKNOWN_TOPIC_OR_PARTITION].contains(&code) {
+            // Kafka finds this before it looks at a log, and then says an empty list (`FetchResponse.partitionResponse`).
+            data.aborted_transactions = Some(Vec::new());
+        }
         let moved = [Code::NOT_LEADER_OR_FOLLOWER, Code::FENCED_LEADER_EPOCH].contains(&code);
         let place = part.place.as_ref().filter(|_| moved && reading.call.version >= TELLS_LEADER);
         if let Some(partition) = place.and_then(|place| self.catalog.partition(&place.topic, place.partition))
@@ -410,6 +414,14 @@ mod tests {
         probe.machine.step(probe.now, Input::Gone(vec![gone]));
         assert!(probe.machine.readers.waiting.is_empty() && probe.machine.readers.by_partition.is_empty());
         assert!(probe.pass(1_000).is_empty());
+    }
+
+    #[test]
+    fn a_topic_that_is_not_there_has_no_aborted_transactions_and_an_offset_outside_no_list_of_them() {
+        let mut probe = Probe::new();
+        probe.topic("t", 1, &[]);
+        assert_eq!(probe.fetch("nowhere", 0, false).aborted_transactions, Some(Vec::new()));
+        assert_eq!(probe.fetch("t", 9, false).aborted_transactions, None);
     }
 
     #[test]

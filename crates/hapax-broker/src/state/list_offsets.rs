@@ -56,6 +56,9 @@ impl Machine {
         asked: &ListOffsetsPartition,
         committed: bool,
     ) -> Result<Found, Code> {
+        if asked.timestamp < 0 && since(asked.timestamp).is_none_or(|first| call.version < first) {
+            return Err(Code::UNSUPPORTED_VERSION);
+        }
         let partition =
             self.catalog.partition(topic, asked.partition_index).ok_or(Code::UNKNOWN_TOPIC_OR_PARTITION)?;
         partition.admit(call.node, asked.current_leader_epoch)?;
@@ -100,6 +103,17 @@ impl Machine {
                 .with_partitions(partitions.collect())
         });
         Answer::Now(OffsetForLeaderEpochResponse::default().with_topics(topics.collect()).into())
+    }
+}
+
+/// The first version that may ask for a place that is no time (`ReplicaManager.timestampMinSupportedVersion`).
+fn since(timestamp: i64) -> Option<i16> {
+    match timestamp {
+        LATEST | EARLIEST => Some(1),
+        MAX_TIMESTAMP => Some(7),
+        EARLIEST_LOCAL => Some(8),
+        LATEST_TIERED => Some(9),
+        _ => None,
     }
 }
 
@@ -172,11 +186,15 @@ mod tests {
     };
 
     fn list(probe: &mut Probe, timestamp: i64, isolation: i8) -> (i16, i64, i64, i32) {
+        list_in(9, probe, timestamp, isolation)
+    }
+
+    fn list_in(version: i16, probe: &mut Probe, timestamp: i64, isolation: i8) -> (i16, i64, i64, i32) {
         let partition =
             ListOffsetsPartition::default().with_current_leader_epoch(-1).with_timestamp(timestamp);
         let topic = ListOffsetsTopic::default().with_name(name("t")).with_partitions(vec![partition]);
         let request = ListOffsetsRequest::default().with_isolation_level(isolation).with_topics(vec![topic]);
-        let Response::ListOffsets(response) = probe.ask(8, request) else { panic!("not ListOffsets") };
+        let Response::ListOffsets(response) = probe.ask(version, request) else { panic!("not ListOffsets") };
         let answer = &response.topics[0].partitions[0];
         (answer.error_code, answer.timestamp, answer.offset, answer.leader_epoch)
     }
@@ -197,6 +215,21 @@ mod tests {
         assert_eq!(list(&mut probe, START + 31, 0), (0, -1, -1, -1));
         probe.act(Step::Retain { topic: "t".to_owned(), partition: 0, from: 3 });
         assert_eq!(list(&mut probe, START, 0), (0, START + 30, 3, 0));
+    }
+
+    #[test]
+    fn a_place_without_a_time_is_told_to_versions_that_know_it() {
+        let mut probe = Probe::new();
+        probe.topic("t", 1, &[]);
+        for (place, first) in
+            [(LATEST, 1), (EARLIEST, 1), (MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9)]
+        {
+            for version in 1..=10 {
+                let expected = if version < first { Code::UNSUPPORTED_VERSION } else { Code::NONE };
+                assert_eq!(Code(list_in(version, &mut probe, place, 0).0), expected, "{place} v{version}");
+            }
+        }
+        assert_eq!(Code(list_in(10, &mut probe, -9, 0).0), Code::UNSUPPORTED_VERSION);
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub struct Call {
 pub enum Input {
     /// A client asks.
     Request(Call, Request),
-    /// Whoever handed these requests in is gone: nobody waits for the answers.
+    /// Whoever handed these requests in is gone: nobody waits for the answers. What the requests do goes on.
     Gone(Vec<Ticket>),
     /// Somebody acts on the broker itself.
     Step(Step),
@@ -178,6 +178,11 @@ impl Settings {
     pub(crate) fn compares_epochs(&self) -> bool {
         self.transaction_version >= 2
     }
+
+    /// So does their group coordinator, which is the one before KIP-848.
+    pub(crate) fn has_old_groups(&self) -> bool {
+        self.transaction_version < 2
+    }
 }
 
 impl Default for Settings {
@@ -220,7 +225,8 @@ pub struct Machine {
     touched: BTreeSet<TopicPartition>,
     /// Fetches that wait for more.
     readers: fetch::Readers,
-    /// Produce requests that wait for the coordinator of their transaction.
+    /// Produce requests that wait for the coordinator of their transaction, also those of clients that have left: what
+    /// comes of the coordinator's answer does not ask for the socket.
     productions: BTreeMap<Ticket, produce::Production>,
     pub(crate) transactions: transaction::Coordinator,
     pub(crate) groups: group::Groups,
@@ -321,7 +327,6 @@ impl Machine {
 
     fn forget(&mut self, ticket: Ticket) {
         self.parked.remove(&ticket);
-        self.productions.remove(&ticket);
         self.fetch_gone(ticket);
     }
 
@@ -378,7 +383,7 @@ impl Machine {
             Timer::EndFirstJoin { group, wait, delay, remaining } => {
                 self.end_first_join(&group, wait, delay, remaining);
             }
-            Timer::EndSync { group, generation } => self.end_sync(&group, generation),
+            Timer::EndSync { group, wait } => self.end_sync(&group, wait),
             Timer::ExpireOffsets => self.expire_offsets(false),
         }
     }

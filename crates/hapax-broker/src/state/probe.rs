@@ -8,7 +8,8 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::{
     messages::{
-        CreateTopicsRequest, FetchRequest, FetchResponse, ProduceRequest, ProduceResponse, TopicName,
+        CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, FetchResponse, ProduceRequest,
+        ProduceResponse, TopicName,
         create_topics_request::{CreatableTopic, CreatableTopicConfig},
         fetch_request::{FetchPartition, FetchTopic},
         fetch_response::PartitionData,
@@ -151,6 +152,17 @@ impl Probe {
             panic!("not CreateTopics")
         };
         assert_eq!(response.topics[0].error_code, 0, "{:?}", response.topics[0].error_message);
+    }
+
+    /// A topic goes.
+    pub(crate) fn delete(&mut self, topic: &str) -> Vec<Reply> {
+        let request = DeleteTopicsRequest::default().with_topic_names(vec![name(topic)]);
+        let (ticket, replies) = self.send(5, request);
+        let Some(Response::DeleteTopics(response)) = answer_of(ticket, &replies) else {
+            panic!("not DeleteTopics")
+        };
+        assert_eq!(response.responses[0].error_code, 0);
+        replies
     }
 
     /// The answer for one batch in partition 0.

@@ -82,6 +82,12 @@ impl Machine {
     /// Answers Produce.
     pub(crate) fn produce(&mut self, call: &Call, request: ProduceRequest) -> Answer {
         let mut production = self.production(call, request);
+        let transactional = production.parts.iter().any(|part| validate::begins_transactional(&part.records));
+        if transactional && production.transactional_id.is_none() {
+            // Nobody may write as part of a transaction that has no name.
+            refuse_all(&mut production.parts, Code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
+            return self.answered(&production, Vec::new());
+        }
         if producers(&production.parts).len() > 1 {
             // "Transactional records contained more than one producer ID".
             refuse_all(&mut production.parts, Code::INVALID_PRODUCER_ID_MAPPING);
@@ -90,7 +96,7 @@ impl Machine {
         if self.confirm(&mut production) {
             return self.append_parts(production);
         }
-        self.timers.at(self.now + ASK_AGAIN_MS, Timer::Produce(call.ticket));
+        self.timers.at(self.now.saturating_add(ASK_AGAIN_MS), Timer::Produce(call.ticket));
         self.productions.insert(call.ticket, production);
         Answer::Later
     }
@@ -98,11 +104,8 @@ impl Machine {
     /// Asks the coordinator again for a request that waits.
     pub(crate) fn produce_again(&mut self, ticket: Ticket) {
         let Some(mut production) = self.productions.remove(&ticket) else { return };
-        if !self.parked.contains_key(&ticket) {
-            return;
-        }
         if !self.confirm(&mut production) {
-            self.timers.at(self.now + ASK_AGAIN_MS, Timer::Produce(ticket));
+            self.timers.at(self.now.saturating_add(ASK_AGAIN_MS), Timer::Produce(ticket));
             self.productions.insert(ticket, production);
             return;
         }
@@ -134,7 +137,7 @@ impl Machine {
                     place,
                     records,
                     verified: false,
-                    outcome: outcome.map_err(Refusal::from),
+                    outcome: outcome.map_err(silent),
                 });
             }
         }
@@ -168,6 +171,9 @@ impl Machine {
             };
             if partition.leader != node {
                 part.outcome = Err(Code::NOT_LEADER_OR_FOLLOWER.into());
+            } else if of_epoch && partition.log.producers.is_stale(producer_id, epoch) {
+                // Nothing is asked, and nothing remembered that later batches would be measured by (KAFKA-19690).
+                part.outcome = Err(silent(Code::INVALID_PRODUCER_EPOCH));
             } else if !partition.log.producers.is_open(producer_id, of_epoch.then_some(epoch)) {
                 partition.log.producers.ask(&header, adds, now);
                 begin.push(at);
@@ -188,7 +194,7 @@ impl Machine {
             };
             places.iter().map(&mut verify).collect()
         };
-        let waits = adds && self.now - production.began < ASK_UNTIL_MS;
+        let waits = adds && self.now.saturating_sub(production.began) < ASK_UNTIL_MS;
         if waits && admissions.contains(&Admission::Busy) {
             return false;
         }
@@ -389,7 +395,8 @@ mod tests {
     use super::*;
     use crate::{
         batch,
-        state::{Settings, Step},
+        state::{Input, Settings, Step},
+        wire::Response,
     };
     use bytes::BytesMut;
     use kafka_protocol::messages::{EndTxnRequest, FindCoordinatorRequest, InitProducerIdRequest};
@@ -518,11 +525,45 @@ mod tests {
     }
 
     #[test]
-    fn a_transactional_batch_without_a_transactional_id_belongs_to_no_transaction() {
+    fn a_transactional_batch_without_a_transactional_id_costs_the_whole_request() {
+        let mut probe = Probe::new();
+        probe.topic("t", 2, &[]);
+        let good = Produced { transactional: true, ..Produced::idempotent(7, 0, 0, 1) }.bytes();
+        let nobodys = Produced { transactional: true, ..Produced::plain(1) }.bytes();
+        let mut broken = BytesMut::from(&good[..]);
+        *broken.last_mut().unwrap() ^= 1;
+        for (topic, batch) in [("t", good), ("t", nobodys), ("t", broken.freeze()), ("nowhere", batch_of(0))]
+        {
+            let mut request = produce_request(topic, batch, None);
+            request.topic_data.extend(produce_request("t", Produced::plain(1).bytes(), None).topic_data);
+            let Response::Produce(answer) = probe.ask(9, request) else { panic!() };
+            for topic in answer.responses {
+                let refused = &topic.partition_responses[0];
+                assert_eq!(code(refused), Code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
+                assert_eq!((refused.base_offset, refused.log_start_offset), (-1, -1));
+            }
+        }
+        assert_eq!(probe.fetch("t", 0, false).high_watermark, 0);
+    }
+
+    #[test]
+    fn what_is_wrong_before_the_log_is_reached_says_nothing_of_the_log() {
         let mut probe = Probe::new();
         probe.topic("t", 1, &[]);
-        let batch = Produced { transactional: true, ..Produced::idempotent(7, 0, 0, 1) };
-        assert_eq!(code(&probe.produce(9, "t", batch.bytes())), Code::INVALID_TXN_STATE);
+        let good = Produced::plain(1).bytes();
+        let two = Bytes::from([&good[..], &good[..]].concat());
+        assert_eq!(probe.produce(9, "t", two).log_start_offset, -1);
+        let mut uncounted = BytesMut::from(&good[..]);
+        uncounted[60] = 4;
+        assert_eq!(probe.produce(9, "t", sealed(uncounted)).log_start_offset, 0, "the log has seen this one");
+        let mut unknown = BytesMut::from(&good[..]);
+        unknown[22] = 5;
+        let refused = probe.produce(9, "t", sealed(unknown));
+        assert_eq!(
+            (code(&refused), refused.log_start_offset),
+            (Code::UNKNOWN_SERVER_ERROR, 0),
+            "no such codec"
+        );
     }
 
     #[test]
@@ -542,16 +583,6 @@ mod tests {
         assert_eq!(code(&probe.produce(9, "t", skipping.clone())), Code::OUT_OF_ORDER_SEQUENCE_NUMBER);
         probe.pass(3_000);
         assert_eq!(code(&probe.produce(9, "t", skipping)), Code::NONE);
-    }
-
-    #[test]
-    fn a_request_that_nobody_waits_for_is_not_produced_later() {
-        let mut probe = Probe::new();
-        probe.topic("t", 1, &[]);
-        let (ticket, replies) = probe.send(9, produce_request("t", Produced::plain(1).bytes(), None));
-        assert!(answer_of(ticket, &replies).is_some());
-        probe.machine.produce_again(ticket);
-        assert_eq!(probe.fetch("t", 0, false).high_watermark, 1);
     }
 
     /// A producer of `x` whose transaction is decided and whose markers wait for `marker_delay_ms`.
@@ -584,6 +615,42 @@ mod tests {
         assert_eq!(answer_of(ticket, &probe.pass(59)), None, "it is asked again every 20 ms");
         let answer = only(answer_of(ticket, &probe.pass(1)).unwrap());
         assert_eq!((code(&answer), answer.base_offset), (Code::NONE, 2));
+    }
+
+    #[test]
+    fn what_waits_is_produced_and_begins_its_transaction_although_its_client_left() {
+        // A replay has no ticks, and comes to the same.
+        for tick in [20, 200] {
+            let mut probe = decided(50);
+            let (ticket, _) = probe.send(12, produce_request("t", batch_of(1), Some("x")));
+            probe.machine.step(probe.now, Input::Gone(vec![ticket]));
+            let replies: Vec<_> = (0..200 / tick).flat_map(|_| probe.pass(tick)).collect();
+            assert_eq!((replies, probe.machine.waiting()), (vec![], vec![]));
+            let read = probe.fetch("t", 0, false);
+            assert_eq!((read.high_watermark, read.last_stable_offset), (3, 2), "a batch, a marker, a batch");
+        }
+    }
+
+    #[test]
+    fn what_waits_when_the_broker_crashes_is_never_produced() {
+        let mut probe = decided(50);
+        probe.send(12, produce_request("t", batch_of(1), Some("x")));
+        probe.act(Step::Crash);
+        probe.pass(1_000);
+        assert_eq!(probe.fetch("t", 0, false).high_watermark, 2, "a batch, a marker");
+    }
+
+    #[test]
+    fn a_stale_epoch_leaves_nothing_behind_that_the_next_batch_is_measured_by() {
+        let mut probe = decided(0);
+        probe.pass(100);
+        let batch = |epoch, sequence| {
+            let batch = Produced { transactional: true, ..Produced::idempotent(0, epoch, sequence, 1) };
+            batch.bytes()
+        };
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch(1, 0))), Code::NONE);
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch(0, 0))), Code::INVALID_PRODUCER_EPOCH);
+        assert_eq!(code(&probe.produce_in(12, "t", "x", batch(1, 1))), Code::NONE);
     }
 
     #[test]

@@ -122,6 +122,11 @@ impl Producers {
         })
     }
 
+    /// Whether the producer has written with a later epoch here.
+    pub(crate) fn is_stale(&self, producer_id: i64, epoch: i16) -> bool {
+        self.known.get(&producer_id).is_some_and(|producer| epoch < producer.epoch)
+    }
+
     /// Remembers that the coordinator is being asked about a first append. `bumps`: every transaction has its own
     /// epoch (KIP-890 part 2).
     pub(crate) fn ask(&mut self, header: &Header, bumps: bool, now: Millis) {
@@ -258,8 +263,8 @@ impl Producers {
             return;
         }
         let interval = expiration.clamp(1, LONGEST_CHECK_INTERVAL);
-        let check = now - now.rem_euclid(interval);
-        self.next_check = check + interval;
+        let check = now.saturating_sub(now.rem_euclid(interval));
+        self.next_check = check.saturating_add(interval);
         self.expire(check.saturating_sub(expiration));
     }
 

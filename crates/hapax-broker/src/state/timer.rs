@@ -64,8 +64,8 @@ pub enum Timer {
     EndSync {
         /// The group.
         group: String,
-        /// Its generation.
-        generation: i32,
+        /// Which time it was.
+        wait: u64,
     },
     /// Offsets that nobody needs are forgotten.
     ExpireOffsets,

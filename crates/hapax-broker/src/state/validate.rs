@@ -43,9 +43,6 @@ pub(crate) fn only_batch(records: &[u8], version: i16) -> Result<Header, Code> {
     if header.codec() == ZSTD && version < ZSTD_VERSION {
         return Err(Code::UNSUPPORTED_COMPRESSION_TYPE);
     }
-    if header.codec() > ZSTD {
-        return Err(Code::UNKNOWN_SERVER_ERROR);
-    }
     match next_batch(&records[header.size..])? {
         Some(_) => Err(Code::INVALID_RECORD),
         None => Ok(header),
@@ -58,6 +55,12 @@ fn first_batch(records: &[u8]) -> Result<Option<Header>, Code> {
         Some(magic) if magic < 2 => Err(Code::INVALID_RECORD),
         Some(_) => Header::read(records).map(Some).map_err(|_| Code::CORRUPT_MESSAGE),
     }
+}
+
+/// Whether the first batch is one of a transaction, in order or not (`RequestUtils.hasTransactionalRecords`).
+pub(crate) fn begins_transactional(records: &[u8]) -> bool {
+    let header = first_batch(records);
+    header.is_ok_and(|header| header.is_some_and(|header| header.is_transactional()))
 }
 
 /// The magic of the batch that begins here, if all of it is here (`ByteBufferLogInputStream`): less than that is

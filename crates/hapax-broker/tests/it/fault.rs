@@ -94,26 +94,51 @@ async fn a_delay_and_a_stalled_node_hold_requests_up() {
 #[tokio::test]
 async fn a_crash_before_or_after_a_request_cuts_everybody_off() {
     let (broker, mut client) = broker().await;
-    for verdict in [Verdict::Crash, Verdict::CrashAfter] {
+    for (verdict, name, applied) in [(Verdict::Crash, "before", false), (Verdict::CrashAfter, "after", true)]
+    {
         let mut bystander = Client::connect(&broker.bootstrap()).await;
         bystander.metadata(&[]).await;
-        let _guard = broker.faults().guard(on_end().then(verdict)).unwrap();
-        client.send(4, client::end("x", true)).await;
+        let _guard = broker.faults().guard(Rule::on(ApiKey::CreateTopics).then(verdict)).unwrap();
+        let topic = kafka_protocol::messages::create_topics_request::CreatableTopic::default()
+            .with_name(client::topic(name))
+            .with_num_partitions(1)
+            .with_replication_factor(1);
+        let request = kafka_protocol::messages::CreateTopicsRequest::default().with_topics(vec![topic]);
+        client.send(7, request).await;
         client.assert_closed().await;
         bystander.assert_closed().await;
         client = Client::connect(&broker.bootstrap()).await;
+        assert_eq!(client.metadata(&[name]).await.topics[0].error_code == 0, applied, "{name}");
     }
 }
 
 #[tokio::test]
 async fn the_clock_jumps_and_steps_are_made_before_the_request() {
     let (broker, mut client) = broker().await;
+    client.create_topic("t", 1).await;
+    let producer = client.init_producer("x").await;
+    let added = kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic::default()
+        .with_name(client::topic("t"))
+        .with_partitions(vec![0]);
+    let add = kafka_protocol::messages::AddPartitionsToTxnRequest::default()
+        .with_v3_and_below_transactional_id(client::end("x", true).transactional_id)
+        .with_v3_and_below_producer_id(producer.producer_id)
+        .with_v3_and_below_producer_epoch(producer.producer_epoch)
+        .with_v3_and_below_topics(vec![added]);
+    client.ask(3, add).await;
     let before = broker.now();
-    let rule =
-        on_end().then(Verdict::JumpClock { ms: 3_600_000 }).then(Verdict::Step(Step::HoldMarkers(true)));
+    // Less than the time-out of the transaction.
+    let rule = on_end().then(Verdict::JumpClock { ms: 30_000 }).then(Verdict::Step(Step::HoldMarkers(true)));
     let _guard = broker.faults().guard(rule).unwrap();
-    client.ask(4, client::end("x", true)).await;
-    assert!(broker.now() >= before + 3_600_000);
+    let end = client::end("x", true)
+        .with_producer_id(producer.producer_id)
+        .with_producer_epoch(producer.producer_epoch);
+    assert_eq!(error_of_end(&client.ask(4, end).await), 0);
+    assert!(broker.now() >= before + 30_000);
+    broker.jump_clock(1_000);
+    assert_eq!(broker.state()["transactions"][0]["state"], "PrepareCommit");
+    broker.step(Step::HoldMarkers(false)).unwrap();
+    assert_eq!(broker.state()["transactions"][0]["state"], "CompleteCommit");
 }
 
 #[tokio::test]

@@ -11,12 +11,18 @@ use hapax_broker::{
     },
 };
 use kafka_protocol::messages::{
-    ApiKey, CreateTopicsRequest, FetchRequest, ListOffsetsRequest, ProduceRequest,
+    ApiKey, CreateTopicsRequest, FetchRequest, GroupId, ListOffsetsRequest, OffsetCommitRequest,
+    ProduceRequest,
     create_topics_request::CreatableTopic,
     fetch_request::{FetchPartition, FetchTopic},
     list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic},
+    offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic},
     produce_request::{PartitionProduceData, TopicProduceData},
 };
+use kafka_protocol::protocol::StrBytes;
+
+/// A time of day: sums with it reach the ends of their type, as sums with zero do not.
+const START: i64 = 1_700_000_000_000;
 
 /// Requests that find something when they are mutated only a little.
 fn samples() -> Vec<Request> {
@@ -29,11 +35,18 @@ fn samples() -> Vec<Request> {
     let fetched = FetchTopic::default().with_topic(topic("t")).with_partitions(vec![fetched]);
     let listed = ListOffsetsPartition::default().with_timestamp(-1).with_current_leader_epoch(-1);
     let listed = ListOffsetsTopic::default().with_name(topic("t")).with_partitions(vec![listed]);
+    let committed = OffsetCommitRequestPartition::default().with_committed_offset(1);
+    let committed =
+        OffsetCommitRequestTopic::default().with_name(topic("t")).with_partitions(vec![committed]);
+    let committed = OffsetCommitRequest::default()
+        .with_group_id(GroupId(StrBytes::from_static_str("g")))
+        .with_topics(vec![committed]);
     vec![
         CreateTopicsRequest::default().with_topics(vec![created]).into(),
         ProduceRequest::default().with_acks(-1).with_topic_data(vec![produced]).into(),
         FetchRequest::default().with_max_wait_ms(100).with_min_bytes(1).with_topics(vec![fetched]).into(),
         ListOffsetsRequest::default().with_replica_id((-1).into()).with_topics(vec![listed]).into(),
+        committed.into(),
         client::init("x").into(),
         client::end("x", true).into(),
         client::metadata(&["t", "u"]).into(),
@@ -61,7 +74,7 @@ fn frames() -> Vec<Vec<u8>> {
 fn mutate(frame: &mut Vec<u8>, random: &mut fastrand::Rng) {
     for _ in 0..random.usize(1..5) {
         let at = random.usize(0..=frame.len());
-        match random.u8(0..6) {
+        match random.u8(0..7) {
             0 if at < frame.len() => frame[at] ^= 1 << random.u8(0..8),
             1 if at < frame.len() => frame[at] = random.u8(..),
             2 => frame.truncate(at),
@@ -69,6 +82,10 @@ fn mutate(frame: &mut Vec<u8>, random: &mut fastrand::Rng) {
             4 if at + 4 <= frame.len() => {
                 let extreme = [0, 1, -1, i32::MAX, i32::MIN, 0x0101_0101][random.usize(0..6)];
                 frame[at..at + 4].copy_from_slice(&extreme.to_be_bytes());
+            }
+            5 if at + 8 <= frame.len() => {
+                let extreme = [0, 1, -1, i64::MAX, i64::MIN, START][random.usize(0..6)];
+                frame[at..at + 8].copy_from_slice(&extreme.to_be_bytes());
             }
             _ if at < frame.len() => {
                 let end = random.usize(at..=frame.len());
@@ -88,8 +105,8 @@ fn no_bytes_make_decoder_or_machine_panic() {
         std::env::var("HAPAX_BROKER_FUZZ").ok().and_then(|count| count.parse().ok()).unwrap_or(FRAMES);
     let seeds = frames();
     let mut random = fastrand::Rng::with_seed(11);
-    let mut machine = Machine::new(Settings::default(), 0);
-    let (mut now, mut applied) = (0, 0_u64);
+    let mut machine = Machine::new(Settings::default(), START);
+    let (mut now, mut applied) = (START, 0_u64);
     for turn in 0..count {
         if turn % 3_000 == 0 {
             machine = Machine::new(Settings { nodes: 2, seed: turn, ..Settings::default() }, now);

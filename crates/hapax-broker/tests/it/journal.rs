@@ -1,7 +1,16 @@
 //! What a broker keeps, and what it does with what it finds.
 
 use crate::client::{self, Client, Folder};
-use hapax_broker::{Broker, JournalError, ServerOptions, Settings, server::StartError};
+use hapax_broker::{
+    Broker, JournalError, ServerOptions, Settings,
+    server::StartError,
+    wire::{ADVERTISED, Request},
+};
+use kafka_protocol::messages::{
+    DescribeClusterRequest, DescribeConfigsRequest, DescribeGroupsRequest, DescribeProducersRequest,
+    DescribeTransactionsRequest, FetchRequest, ListGroupsRequest, ListOffsetsRequest,
+    ListTransactionsRequest, OffsetFetchRequest, OffsetForLeaderEpochRequest,
+};
 use std::{fs, path::PathBuf};
 
 fn options(folder: &Folder) -> ServerOptions {
@@ -151,10 +160,25 @@ async fn what_only_looks_is_not_kept() {
     let mut client = Client::connect(&broker.bootstrap()).await;
     client.create_topic("t", 1).await;
     let before = fs::metadata(file(&folder)).unwrap().len();
-    for _ in 0..20 {
-        client.metadata(&["t", "nowhere"]).await;
-        client.ask(4, client::api_versions()).await;
+    let looks: [Request; 12] = [
+        FetchRequest::default().into(),
+        ListOffsetsRequest::default().into(),
+        OffsetForLeaderEpochRequest::default().into(),
+        OffsetFetchRequest::default().into(),
+        client::api_versions().into(),
+        DescribeClusterRequest::default().into(),
+        DescribeConfigsRequest::default().into(),
+        DescribeGroupsRequest::default().into(),
+        DescribeProducersRequest::default().into(),
+        DescribeTransactionsRequest::default().into(),
+        ListGroupsRequest::default().into(),
+        ListTransactionsRequest::default().into(),
+    ];
+    for request in looks {
+        let (_, versions) = ADVERTISED.iter().find(|(key, _)| *key == request.key()).unwrap();
+        client.ask(versions.max, request).await;
     }
+    client.metadata(&["t", "nowhere"]).await;
     broker.state();
     assert_eq!(fs::metadata(file(&folder)).unwrap().len(), before);
 }

@@ -1,9 +1,15 @@
 //! Listeners, connections, time.
 
-use crate::client::{Client, metadata};
+use crate::client::{Client, Folder, PATIENCE, metadata};
 use hapax_broker::{Broker, NodeId, ServerOptions, Settings, Step};
-use kafka_protocol::messages::HeartbeatRequest;
-use std::time::Duration;
+use kafka_protocol::{
+    messages::{
+        FindCoordinatorRequest, GroupId, JoinGroupRequest, join_group_request::JoinGroupRequestProtocol,
+    },
+    protocol::StrBytes,
+};
+use std::{path::Path, time::Duration};
+use tokio::time::timeout;
 
 #[tokio::test]
 async fn every_node_has_its_own_listener_and_metadata_names_them_all() {
@@ -68,16 +74,45 @@ async fn stopping_closes_connections_and_frees_the_port() {
 
 #[tokio::test]
 async fn a_client_that_leaves_while_it_waits_is_forgotten() {
-    let broker = Broker::start(Settings::default(), ServerOptions::default()).await.unwrap();
-    for _ in 0..3 {
-        let mut client = Client::connect(&broker.bootstrap()).await;
-        client.send(4, HeartbeatRequest::default()).await;
-    }
+    let folder = Folder::new();
+    let options = ServerOptions { data: Some(folder.0.clone()), ..ServerOptions::default() };
+    let settings = Settings { rebalance_delay_ms: 3_600_000, ..Settings::default() };
+    let broker = Broker::start(settings, options).await.unwrap();
     let mut client = Client::connect(&broker.bootstrap()).await;
-    client.metadata(&[]).await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    client.metadata(&[]).await;
+    let find = FindCoordinatorRequest::default().with_key(StrBytes::from_static_str("g"));
+    client.ask(3, find).await;
+    let join = JoinGroupRequest::default()
+        .with_group_id(GroupId(StrBytes::from_static_str("g")))
+        .with_session_timeout_ms(10_000)
+        .with_rebalance_timeout_ms(3_600_000)
+        .with_protocol_type(StrBytes::from_static_str("consumer"))
+        .with_protocols(vec![
+            JoinGroupRequestProtocol::default().with_name(StrBytes::from_static_str("range")),
+        ]);
+    let journal = folder.0.join("broker.journal");
+    let begun = length(&journal);
+    client.send(3, join).await;
+    let waiting = longer_than(&journal, begun).await;
+    client.assert_silent().await;
+    assert_eq!(length(&journal), waiting, "it waits");
+    drop(client);
+    longer_than(&journal, waiting).await;
     broker.stop().await;
+}
+
+/// A journal grows by what the machine is told, that a client has left included.
+async fn longer_than(journal: &Path, before: u64) -> u64 {
+    let grows = async {
+        while length(journal) == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, grows).await.expect("the machine is told");
+    length(journal)
+}
+
+fn length(journal: &Path) -> u64 {
+    std::fs::metadata(journal).unwrap().len()
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,15 @@
 //! `hapax broker`: the broker of tests and demos for anybody's client, or its faults in front of a real cluster.
 
 use super::signals::{Signals, parent_gone};
-use crate::{FOUND, arguments::BrokerArguments, broker, screen::Screen};
+use crate::{
+    FOUND,
+    arguments::BrokerArguments,
+    broker::{self, OwnBroker},
+    screen::Screen,
+};
 use hapax::{Code, Host, JobError};
 use hapax_broker::{
-    Broker, Faults, Proxy, ProxyOptions, Rule, ServerOptions, Settings,
+    Faults, Proxy, ProxyOptions, Rule, ServerOptions, Settings,
     fault::{RuleId, RuleReport},
 };
 use std::{fmt::Display, io, path::Path};
@@ -53,13 +58,17 @@ async fn serve(
         data: arguments.data.clone(),
         ..ServerOptions::default()
     };
-    let broker = Broker::start(settings, options).await;
-    let broker = broker.map_err(|error| broker::not_started("the broker", &error))?;
-    let rules = put_in_force(broker.faults(), rules)?;
-    broker.announce(&mut io::stdout()).map_err(|error| unread(&error))?;
+    tokio::pin!(end);
+    // On a thread of its own, so that a long journal does not keep a signal waiting.
+    let own = tokio::select! {
+        own = OwnBroker::start(host, "the broker", settings, options) => own?,
+        () = &mut end => return Ok(Vec::new()),
+    };
+    let rules = put_in_force(own.broker().faults(), rules)?;
+    own.broker().announce(&mut io::stdout()).map_err(|error| unread(&error))?;
     end.await;
-    let unfired = unfired(broker.faults(), &rules);
-    broker.stop().await;
+    let unfired = unfired(own.broker().faults(), &rules);
+    own.stop().await;
     Ok(unfired)
 }
 

@@ -32,6 +32,10 @@ fn check_path(path: &str) -> Result<(), String> {
                     characters; choose another folder"
             .to_owned());
     }
+    if path.split('/').any(|part| part == "." || part == "..") {
+        return Err("has a path with \".\" or \"..\" in it, beside which nothing can be put by name; write it straight"
+            .to_owned());
+    }
     if Path::new(path).parent().is_none() {
         return Err(
             "is the root of the file system, which is no place for checkpoints; name a folder".to_owned()
@@ -61,6 +65,8 @@ mod tests {
             ("file://", "has no absolute path"),
             ("file:///", "is the root of the file system"),
             ("file:////", "is the root of the file system"),
+            ("file:///a/.", "write it straight"),
+            ("file:///a/../b", "write it straight"),
             ("file:///a%20b", "must not contain '%'"),
             ("file:///a?b", "must not contain"),
             ("file:///a#b", "must not contain"),

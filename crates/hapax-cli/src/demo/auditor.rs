@@ -78,6 +78,7 @@ impl<'a> Auditor<'a> {
         };
         let mut fetcher = Fetcher::start(client.clone(), config);
         let mut read = HashMap::new();
+        let mut ledgers: HashMap<i32, Ledger> = HashMap::new();
         let names = [arguments.input.as_str(), arguments.output.as_str()];
         let mut topics = client.topics(&names).await?;
         // Brokers learn of new topics a moment after they were made.
@@ -91,10 +92,11 @@ impl<'a> Auditor<'a> {
             for partition in 0..i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX) {
                 let tp = TopicPartition { topic: topic.name.to_string().into(), partition };
                 fetcher.assign(tp.clone(), None, 0, None);
+                ledgers.entry(partition).or_default();
                 read.insert(tp, 0);
             }
         }
-        Ok(Self { arguments, client, fetcher, read, ledgers: HashMap::new() })
+        Ok(Self { arguments, client, fetcher, read, ledgers })
     }
 
     fn take(&mut self, fetched: &Fetched) {
@@ -138,7 +140,7 @@ impl<'a> Auditor<'a> {
     }
 
     fn tell(&self, screen: &Screen) {
-        let tally = self.ledgers.values().map(Ledger::tally).fold(Tally::default(), Tally::and);
+        let tally = self.ledgers.values().map(Ledger::tally).reduce(Tally::and).unwrap_or_default();
         if let Ok(line) = serde_json::to_string(&tally) {
             screen.answer(&line);
         }

@@ -13,13 +13,17 @@ use std::collections::{HashMap, VecDeque};
 pub(crate) struct Tally {
     /// Records in the input.
     pub(crate) input: u64,
+    /// Of them, those whose id came before: their writer writes at least once, and the job passes each of them on.
+    pub(crate) repeated: u64,
     /// Records that must come out.
     pub(crate) expected: u64,
     /// Records that are out, whatever they are.
     pub(crate) output: u64,
     /// Expected records that are not there although a later one of their partition is.
     pub(crate) missing: u64,
-    /// Records that came again.
+    /// Expected records behind the last of their partition that is there: still to come.
+    pub(crate) pending: u64,
+    /// Records that came again, more often than they went in.
     pub(crate) duplicated: u64,
     /// Records that came behind a later one.
     pub(crate) reordered: u64,
@@ -47,7 +51,11 @@ struct Expected {
 pub(super) struct Ledger {
     tally: Tally,
     expected: Vec<Expected>,
-    place: HashMap<u64, usize>,
+    /// Ids of the input with the places of what is expected of them: none for a small order, several for one that was
+    /// written again.
+    places: HashMap<u64, Vec<usize>>,
+    /// What has come more often than it is expected so far. It may be that its input is not read yet.
+    surplus: HashMap<u64, u64>,
     /// Expected records up to the last that has come: one behind it.
     reach: usize,
     /// Of those, how many have come.
@@ -65,14 +73,23 @@ impl Ledger {
             self.tally.foreign += 1;
             return;
         };
-        if order["amount"].as_f64().is_some_and(|amount| amount > 100.0) {
+        let at = self.expected.len();
+        let is_large = order["amount"].as_f64().is_some_and(|amount| amount > 100.0);
+        self.tally.repeated += u64::from(self.places.contains_key(&id));
+        let places = self.places.entry(id).or_default();
+        if is_large {
+            places.push(at);
             let value = json!({ "id": id, "customer": order["customer"], "amount": order["amount"] });
-            self.place.insert(id, self.expected.len());
             self.expected.push(Expected { key: record.key.map(<[u8]>::to_vec), value, seen: false });
             self.tally.expected += 1;
+            if let Some(surplus) = self.surplus.get_mut(&id).filter(|surplus| **surplus > 0) {
+                *surplus -= 1;
+                self.tally.duplicated -= 1;
+                self.found_at(at);
+            }
         }
         while let Some((key, value)) = self.early.pop_front() {
-            if self.place_of(value.as_ref()).is_none() {
+            if self.places_of(value.as_ref()).is_none() {
                 self.early.push_front((key, value));
                 break;
             }
@@ -84,7 +101,7 @@ impl Ledger {
     pub(super) fn output(&mut self, record: &Record<'_>) {
         self.tally.output += 1;
         let value: Option<Value> = record.value.and_then(|value| serde_json::from_slice(value).ok());
-        if self.early.is_empty() && self.place_of(value.as_ref()).is_some() {
+        if self.early.is_empty() && self.places_of(value.as_ref()).is_some() {
             self.settle(record.key, value.as_ref());
         } else {
             self.early.push_back((record.key.map(<[u8]>::to_vec), value));
@@ -101,29 +118,39 @@ impl Ledger {
 
     pub(super) fn tally(&self) -> Tally {
         let behind = if self.tally.complete { self.expected.len() } else { self.reach };
-        Tally { missing: (behind - self.found) as u64, ..self.tally }
+        // What came behind a record whose input is not read, or that nobody expects, is out already.
+        let is_expected = |value: Option<&Value>| self.places_of(value).is_some_and(|at| !at.is_empty());
+        let out = self.early.iter().filter(|(_, value)| is_expected(value.as_ref())).count();
+        let pending = (self.expected.len() - behind).saturating_sub(out) as u64;
+        Tally { missing: (behind - self.found) as u64, pending, ..self.tally }
     }
 
-    fn place_of(&self, value: Option<&Value>) -> Option<usize> {
-        self.place.get(&value?["id"].as_u64()?).copied()
+    /// The places of an order whose input is read.
+    fn places_of(&self, value: Option<&Value>) -> Option<&[usize]> {
+        self.places.get(&value?["id"].as_u64()?).map(Vec::as_slice)
     }
 
     fn settle(&mut self, key: Option<&[u8]>, value: Option<&Value>) {
-        let Some(at) = self.place_of(value) else {
+        let fits = |expected: &Expected| Some(&expected.value) == value && expected.key.as_deref() == key;
+        let places = self.places_of(value).into_iter().flatten().copied();
+        let fitting: Vec<usize> = places.filter(|at| fits(&self.expected[*at])).collect();
+        let Some(first) = fitting.first() else {
             self.tally.foreign += 1;
             return;
         };
-        let expected = &mut self.expected[at];
-        if Some(&expected.value) != value || expected.key.as_deref() != key {
-            self.tally.foreign += 1;
-        } else if expected.seen {
+        if let Some(at) = fitting.iter().copied().find(|at| !self.expected[*at].seen) {
+            self.found_at(at);
+        } else if let Some(id) = self.expected[*first].value["id"].as_u64() {
+            *self.surplus.entry(id).or_default() += 1;
             self.tally.duplicated += 1;
-        } else {
-            expected.seen = true;
-            self.found += 1;
-            self.tally.reordered += u64::from(at < self.reach);
-            self.reach = self.reach.max(at + 1);
         }
+    }
+
+    fn found_at(&mut self, at: usize) {
+        self.expected[at].seen = true;
+        self.found += 1;
+        self.tally.reordered += u64::from(at < self.reach);
+        self.reach = self.reach.max(at + 1);
     }
 }
 
@@ -132,19 +159,16 @@ impl Tally {
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             input: self.input + other.input,
+            repeated: self.repeated + other.repeated,
             expected: self.expected + other.expected,
             output: self.output + other.output,
             missing: self.missing + other.missing,
+            pending: self.pending + other.pending,
             duplicated: self.duplicated + other.duplicated,
             reordered: self.reordered + other.reordered,
             foreign: self.foreign + other.foreign,
-            complete: self.complete || other.complete,
+            complete: self.complete && other.complete,
         }
-    }
-
-    /// Has everything come that must, so far?
-    pub(super) fn is_level(&self) -> bool {
-        self.output >= self.expected && self.missing == 0
     }
 }
 
@@ -179,8 +203,7 @@ mod tests {
     #[test]
     fn large_orders_in_order_are_right() {
         let ledger = ledger(6, &[3, 4, 5]);
-        assert!(ledger.tally().is_level());
-        assert_eq!(ledger.tally().expected, 3);
+        assert_eq!((ledger.tally().expected, ledger.tally().pending), (3, 0));
         assert_eq!(counts(ledger), [0, 0, 0, 0]);
     }
 
@@ -197,7 +220,8 @@ mod tests {
     fn a_gap_is_seen_while_records_come_and_the_future_is_not_one() {
         assert_eq!(ledger(6, &[3, 5]).tally().missing, 1);
         assert_eq!(ledger(6, &[3]).tally().missing, 0);
-        assert!(!ledger(6, &[3]).tally().is_level());
+        assert_eq!(ledger(6, &[3]).tally().pending, 2);
+        assert_eq!(ledger(6, &[3, 5]).tally().pending, 0);
     }
 
     #[test]
@@ -218,5 +242,45 @@ mod tests {
         let mut other = ledger(6, &[3, 4]);
         other.output(&record(None, &order(5).1));
         assert_eq!(counts(other), [1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn what_nobody_expects_keeps_no_one_waiting() {
+        let small = ledger(6, &[3, 1, 4, 5]).tally();
+        assert_eq!((small.pending, small.foreign), (0, 1));
+        assert_eq!(ledger(6, &[3, 9, 4]).tally().pending, 1);
+        assert_eq!(ledger(6, &[3, 9, 4, 5]).tally().pending, 0);
+        assert_eq!(counts(ledger(6, &[3, 9, 4, 5])), [0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn what_was_written_again_is_expected_again() {
+        let again = |out: &[u64]| {
+            let mut ledger = ledger(6, &[]);
+            [3, 5].iter().for_each(|id| ledger.input(&record(Some(b"k"), &order(*id).0)));
+            assert_eq!((ledger.tally().repeated, ledger.tally().expected), (2, 5));
+            out.iter().for_each(|id| ledger.output(&record(Some(b"k"), &order(*id).1)));
+            counts(ledger)
+        };
+        assert_eq!(again(&[3, 4, 5, 3, 5]), [0, 0, 0, 0]);
+        assert_eq!(again(&[3, 4, 5]), [2, 0, 0, 0], "the job passes on what it reads");
+        assert_eq!(again(&[3, 4, 5, 3, 3, 5]), [0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn what_was_written_again_may_come_out_before_it_is_read() {
+        let mut ledger = ledger(6, &[3, 4, 5, 3]);
+        assert_eq!(ledger.tally().duplicated, 1, "so far");
+        ledger.input(&record(Some(b"k"), &order(3).0));
+        assert_eq!(ledger.tally().pending, 0);
+        assert_eq!(counts(ledger), [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn all_partitions_together_are_complete_when_each_is() {
+        let complete = |complete| Tally { complete, ..Tally::default() };
+        assert!(complete(true).and(complete(true)).complete);
+        assert!(!complete(true).and(complete(false)).complete);
+        assert!(!complete(false).and(complete(true)).complete);
     }
 }

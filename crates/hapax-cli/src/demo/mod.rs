@@ -95,7 +95,12 @@ pub(crate) async fn demo(host: &Host, screen: &Screen, arguments: DemoArguments)
         }
     };
     screen.status("");
-    let (found, topics) = played.inspect_err(|_| folder.keep(screen))?;
+    let (found, topics) = played.inspect_err(|error| {
+        // Of a cluster that is not reached there is nothing to be looked at.
+        if error.code() != Code::Unreachable {
+            folder.keep(screen);
+        }
+    })?;
     screen.answer(&format!("\n{}\n", found.table()));
     if arguments.json {
         screen.answer(&found.json((&topics.input, &topics.output)).to_string());
@@ -128,7 +133,24 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn create(host: &Host) -> Result<Self, JobError> {
-        let path = std::env::temp_dir().join(format!("hapax-demo-{:016x}", host.random_u64()));
+        let temporary = std::env::temp_dir();
+        let path = std::path::absolute(&temporary).map_err(|error| unusable(&temporary, &error))?;
+        let cannot_hold = match path.to_str() {
+            None => Some("its name is not UTF-8"),
+            Some(text) if text.contains(['%', '?', '#', '"', '\\']) => {
+                Some("its name has one of % ? # \" \\ in it")
+            }
+            Some(_) if !path.is_dir() => Some("there is no such folder"),
+            Some(_) => None,
+        };
+        if let Some(why) = cannot_hold {
+            let message = format!(
+                "the folder for temporary files, {}, cannot hold a demo: {why}; set TMPDIR to another one",
+                path.display()
+            );
+            return Err(JobError::Configuration { code: Code::Usage, message });
+        }
+        let path = path.join(format!("hapax-demo-{:016x}", host.random_u64()));
         host.files().create_dir_all(&path).map_err(|error| unusable(&path, &error))?;
         Ok(Self(path))
     }
@@ -205,6 +227,7 @@ async fn play(
     job.terminate()?;
     job.success(host, PATIENCE).await?;
     demo.read(&job);
+    demo.see_none_open("the job has ended").await?;
     demo.finish().await
 }
 
@@ -268,7 +291,7 @@ impl<'a> Demo<'a> {
             paused: false,
             kills,
             runs: 0,
-            found: Found::default(),
+            found: Found { planned: kills as u64, ..Found::default() },
             began,
         })
     }
@@ -277,7 +300,8 @@ impl<'a> Demo<'a> {
     fn write(&self, seed: u64) -> Result<Child, JobError> {
         let set = [
             format!("job=\"generate-{}\"", self.job),
-            format!("source.0.generator={{ rate = {RATE}, partitions = 4, seed = {seed} }}"),
+            // The numbers of a pipeline file are signed.
+            format!("source.0.generator={{ rate = {RATE}, partitions = 4, seed = {} }}", seed >> 1),
             format!("sink.0.topic=\"{}\"", self.topics.input),
             "sink.0.guarantee=\"at-least-once\"".to_owned(),
         ];
@@ -326,6 +350,7 @@ impl<'a> Demo<'a> {
         let until = self.host.now() + at_most;
         while self.host.now() < until && job.ended()?.is_none() {
             self.look(Some(&job));
+            self.check()?;
             self.pace()?;
             self.host.sleep(LOOK).await;
         }
@@ -352,11 +377,18 @@ impl<'a> Demo<'a> {
             let by = TIMEOUT + Duration::from_secs(1);
             broker.broker().jump_clock(i64::try_from(by.as_millis()).unwrap_or(i64::MAX));
         }
+        self.see_none_open("their time was over").await
+    }
+
+    /// Waits until no transaction of the output is open.
+    async fn see_none_open(&mut self, since: &str) -> Result<(), JobError> {
         let until = self.host.now() + PATIENCE;
         while self.has_open_transactions().await.map_err(|error| kafka(&self.bootstrap, error))? {
             if self.host.now() >= until {
-                let message =
-                    format!("the broker has not aborted timed-out transactions within {PATIENCE:?}");
+                let message = format!(
+                    "transactions of {} are still open {PATIENCE:?} after {since}",
+                    self.topics.output
+                );
                 return Err(JobError::Run { code: Code::Read, message });
             }
             self.look(None);
@@ -367,15 +399,16 @@ impl<'a> Demo<'a> {
 
     /// Does the output hold records of transactions that have not ended?
     async fn has_open_transactions(&self) -> Result<bool, ClientError> {
-        let asked: Vec<(&str, i32)> =
-            (0..broker::PARTITIONS).map(|partition| (self.topics.output.as_str(), partition)).collect();
+        let output = &self.topics.output;
+        Ok(self.ends(output, Isolation::ReadCommitted).await?
+            != self.ends(output, Isolation::ReadUncommitted).await?)
+    }
+
+    async fn ends(&self, topic: &str, isolation: Isolation) -> Result<Vec<Option<i64>>, ClientError> {
+        let asked: Vec<(&str, i32)> = (0..broker::PARTITIONS).map(|partition| (topic, partition)).collect();
         let deadline = Deadline::after(self.host.now(), Some(PATIENCE));
-        let mut ends = Vec::new();
-        for isolation in [Isolation::ReadCommitted, Isolation::ReadUncommitted] {
-            let listed = list_offsets(&self.client, &asked, OffsetSpec::Latest, isolation, deadline).await?;
-            ends.push(listed.into_iter().map(|found| found.offset).collect::<Vec<_>>());
-        }
-        Ok(ends[0] != ends[1])
+        let listed = list_offsets(&self.client, &asked, OffsetSpec::Latest, isolation, deadline).await?;
+        Ok(listed.into_iter().map(|found| found.offset).collect())
     }
 
     /// Writer and auditor must live for as long as the demo.
@@ -409,19 +442,28 @@ impl<'a> Demo<'a> {
         #[derive(Deserialize)]
         struct Written {
             records_out: u64,
+            runs: u64,
         }
         let written: Option<Written> = writer.said();
         let written = written.ok_or_else(|| writer.failure(self.host, "has not said what it wrote"))?;
+        if written.runs != 1 {
+            // It counts what it sends again a second time.
+            return Err(writer.failure(self.host, "had to begin again, so nobody knows how much it wrote"));
+        }
         self.found.records = written.records_out;
         Ok(())
     }
 
-    /// Waits until everything has come out; what has not by then is lost.
+    /// Waits until the job has passed on the last of what was written.
     async fn catch_up(&mut self, job: &mut Child) -> Result<(), JobError> {
         let until = self.host.now() + PATIENCE;
+        // Without transactions, offsets count records.
+        let ends = self.ends(&self.topics.input, Isolation::ReadUncommitted).await;
+        let ends = ends.map_err(|error| kafka(&self.bootstrap, error))?;
+        let written = ends.into_iter().flatten().map(i64::unsigned_abs).sum();
         while self.host.now() < until {
             self.look(Some(job));
-            if self.found.tally.input >= self.found.records && self.found.tally.is_level() {
+            if self.found.is_caught_up(written) {
                 return Ok(());
             }
             if let Some(status) = job.ended()? {
@@ -429,7 +471,7 @@ impl<'a> Demo<'a> {
             }
             self.host.sleep(LOOK).await;
         }
-        Ok(())
+        Err(self.found.behind(written, PATIENCE))
     }
 
     async fn finish(mut self) -> Result<(Found, Topics), JobError> {

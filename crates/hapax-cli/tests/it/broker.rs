@@ -112,6 +112,23 @@ fn with_a_folder_it_is_after_sigkill_what_it_was() {
     assert_eq!(values(&program.bootstrap, "kept"), before);
 }
 
+/// A terabyte of zeros behind the journal's first bytes, as a machine may leave it: reading that takes long.
+#[test]
+fn a_signal_ends_it_while_it_reads_a_long_journal() {
+    let folder = directory("broker-long").unwrap();
+    let journal = std::fs::File::create(folder.join("broker.journal")).unwrap();
+    (&journal).write_all(b"HAPAXBRJ").unwrap();
+    journal.set_len(1 << 40).unwrap();
+    let mut command = Command::new(binary());
+    command.args(["broker", "--data", folder.to_str().unwrap()]).stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut process = Supervised::spawn(&mut command).unwrap();
+    // Its first log line comes after it listens to signals.
+    let mut line = String::new();
+    BufReader::new(process.take_stderr().unwrap()).read_line(&mut line).unwrap();
+    process.signal("TERM").unwrap();
+    assert_eq!(process.wait_for(PATIENCE).unwrap().expect("it ends").code(), Some(0));
+}
+
 #[test]
 fn in_front_of_a_cluster_it_hands_on_what_clients_say() {
     let cluster = Program::start(&[]);

@@ -54,6 +54,22 @@ fn librdkafka_finds_the_same_in_the_topics_of_a_demo_on_a_cluster() {
 }
 
 #[test]
+fn a_folder_that_cannot_hold_a_demo_is_refused_before_anything_starts() {
+    for (folder, why) in [("/nowhere/at/all", "no such folder"), ("/tmp/a%20b", "has one of %")] {
+        let mut command = std::process::Command::new(crate::harness::binary());
+        let ended = command.args(["demo", "--kills", "0"]).env("TMPDIR", folder).output().unwrap();
+        Ended::of(&ended).says(2, why);
+        assert!(!std::path::Path::new(folder).exists());
+    }
+    hapax(&["demo", "--kills", "4294967295"]).says(2, "4294967295");
+}
+
+#[test]
+fn the_largest_seed_is_one() {
+    exact(&hapax(&["demo", "--seed", "18446744073709551615", "--kills", "0", "--json"]));
+}
+
+#[test]
 fn a_cluster_that_is_not_there_is_said() {
     hapax(&["demo", "--kafka", "127.0.0.1:1"]).says(3, "127.0.0.1:1");
     hapax(&["demo", "--kafka", "nonsense"]).says(2, "nonsense");

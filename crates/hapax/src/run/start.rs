@@ -482,7 +482,8 @@ impl Begin<'_> {
                 Code::StoreForeign,
                 format!(
                     "cluster {name} has id {id}, and the checkpoint store {} was written with id {}; put the right \
-                     addresses into [cluster.{name}], or use a store of its own",
+                     addresses into [cluster.{name}] (for an embedded broker, its journal back in its place), or use a \
+                     store of its own",
                     self.url(),
                     known.cluster_id
                 ),

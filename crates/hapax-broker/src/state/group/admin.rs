@@ -88,29 +88,30 @@ impl Machine {
             return Err(Code::NON_EMPTY_GROUP);
         }
         let offsets = group.offsets.all();
-        self.delete_offsets(id, &offsets);
-        self.forget_group(id);
-        Ok(())
+        self.delete_offsets(id, &offsets)?;
+        self.forget_group(id)
     }
 
     /// Writes tombstones for offsets and forgets them.
-    pub(super) fn delete_offsets(&mut self, group: &str, offsets: &[TopicPartition]) {
+    pub(super) fn delete_offsets(&mut self, group: &str, offsets: &[TopicPartition]) -> Result<(), Code> {
         let partition = self.offsets_partition(group);
         for at in offsets {
-            self.append_internal(CONSUMER_OFFSETS, partition, record::offset_key(group, at), None);
+            self.append_internal(CONSUMER_OFFSETS, partition, record::offset_key(group, at), None)?;
             if let Some(group) = self.group_mut(group) {
                 group.offsets.remove(at);
             }
         }
+        Ok(())
     }
 
     /// Writes the tombstone of a group and forgets it.
-    pub(super) fn forget_group(&mut self, group: &str) {
+    pub(super) fn forget_group(&mut self, group: &str) -> Result<(), Code> {
         let partition = self.offsets_partition(group);
-        self.append_internal(CONSUMER_OFFSETS, partition, record::group_key(group), None);
+        self.append_internal(CONSUMER_OFFSETS, partition, record::group_key(group), None)?;
         if let Some(shard) = self.groups.shards.get_mut(&partition) {
             shard.groups.remove(group);
         }
+        Ok(())
     }
 
     /// A topic is gone, and with it what groups have committed for it.
@@ -122,7 +123,11 @@ impl Machine {
                 gone.push((id.clone(), offsets));
             }
         }
-        gone.iter().for_each(|(id, offsets)| self.delete_offsets(id, offsets));
+        for (id, offsets) in gone {
+            if let Err(code) = self.delete_offsets(&id, &offsets) {
+                tracing::error!(group = id, code = code.0, "offsets of a deleted topic stay");
+            }
+        }
     }
 
     pub(crate) fn offset_delete(&mut self, call: &Call, request: OffsetDeleteRequest) -> Answer {
@@ -171,7 +176,10 @@ impl Machine {
             answers
                 .push(OffsetDeleteResponseTopic::default().with_name(topic.name).with_partitions(partitions));
         }
-        self.delete_offsets(id, &gone);
+        self.delete_offsets(id, &gone)?;
+        if self.settings.has_old_groups() && !gone.is_empty() {
+            self.forget_if_free(id)?;
+        }
         Ok(answers)
     }
 }

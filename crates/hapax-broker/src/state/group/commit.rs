@@ -62,7 +62,8 @@ struct Committer<'a> {
 
 impl Machine {
     pub(crate) fn offset_commit(&mut self, call: &Call, request: OffsetCommitRequest) -> Answer {
-        let expires = (request.retention_time_ms != -1).then(|| self.now + request.retention_time_ms);
+        let expires =
+            (request.retention_time_ms != -1).then(|| self.now.saturating_add(request.retention_time_ms));
         let mut asked = Vec::new();
         for topic in &request.topics {
             for partition in &topic.partitions {
@@ -172,6 +173,9 @@ impl Machine {
         let partition = self.offsets_partition(committer.group);
         let place = self.catalog.partition(CONSUMER_OFFSETS, partition).ok_or(Code::NOT_COORDINATOR)?;
         let of_epoch = self.settings.compares_epochs();
+        if of_epoch && place.log.producers.is_stale(producer_id, epoch) {
+            return Err(Code::INVALID_PRODUCER_EPOCH);
+        }
         if place.log.producers.is_open(producer_id, of_epoch.then_some(epoch)) {
             return Ok(());
         }
@@ -187,6 +191,10 @@ impl Machine {
     fn check_committer(&mut self, committer: &Committer<'_>) -> Result<(), Code> {
         let Committer { node, version, group, member, instance, generation, transaction } = *committer;
         let transactional = transaction.is_some();
+        if transactional && self.settings.has_old_groups() {
+            // Kafka 3.9 makes the group before it looks who commits.
+            self.group_or_new(group);
+        }
         match self.group(group, node)? {
             Some(held) => held.check_commit(member, instance, generation, transactional)?,
             // Offsets of nobody: an operator, or a consumer that manages its partitions itself.
@@ -217,7 +225,8 @@ impl Machine {
             .collect();
         let partition = self.offsets_partition(committer.group);
         let producer = committer.transaction.map(|(_, id, epoch)| (id, epoch));
-        let base = self.append_records(CONSUMER_OFFSETS, partition, producer, &records)?;
+        let appended = self.append_records(CONSUMER_OFFSETS, partition, producer, &records);
+        let base = appended.inspect_err(|_| self.not_appended(committer, &offsets))?;
         let group: &mut Group = self.group_or_new(committer.group).ok_or(Code::NOT_COORDINATOR)?;
         for ((at, offset), delta) in offsets.into_iter().zip(0..) {
             let committed = Committed { record_offset: base + delta, ..offset };
@@ -228,6 +237,19 @@ impl Machine {
         }
         self.wake_offset_expiry();
         Ok(())
+    }
+
+    /// Kafka 3.9 takes back what it had noted before it appended, by producer id and partition: what the same producer
+    /// id has committed there in its open transaction is lost with it, even if it was of another epoch
+    /// (`GroupMetadata.failPendingTxnOffsetCommit`).
+    fn not_appended(&mut self, committer: &Committer<'_>, offsets: &[(TopicPartition, Committed)]) {
+        let Some((_, producer_id, _)) = committer.transaction.filter(|_| self.settings.has_old_groups())
+        else {
+            return;
+        };
+        if let Some(group) = self.group_mut(committer.group) {
+            offsets.iter().for_each(|(at, _)| group.offsets.take_back(producer_id, at));
+        }
     }
 }
 

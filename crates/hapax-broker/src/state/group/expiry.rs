@@ -8,7 +8,7 @@ use super::{
     member::{Group, Phase},
     offset::Committed,
 };
-use crate::state::{Machine, Millis, Timer, TopicPartition};
+use crate::state::{Code, Machine, Millis, Timer, TopicPartition};
 
 /// `offsets.retention.check.interval.ms`.
 const LOOK_MS: Millis = 600_000;
@@ -81,17 +81,25 @@ impl Machine {
             expired.push((id.clone(), offsets.collect::<Vec<_>>()));
         }
         for (id, offsets) in expired {
-            self.delete_offsets(&id, &offsets);
-            let is_free = |group: &&mut Group| {
-                let pending = group.offsets.pending.values().any(|pending| !pending.is_empty());
-                group.phase == Phase::Empty && group.offsets.committed.is_empty() && !pending
-            };
-            if self.group_mut(&id).filter(|group| is_free(group)).is_some() {
-                self.forget_group(&id);
+            let done = self.delete_offsets(&id, &offsets).and_then(|()| self.forget_if_free(&id));
+            if let Err(code) = done {
+                tracing::error!(group = id, code = code.0, "expired offsets stay");
             }
         }
         if self.groups.shards.values().any(|shard| !shard.groups.is_empty()) {
             self.wake_offset_expiry();
         }
+    }
+
+    /// Forgets a group that has neither members nor offsets.
+    pub(super) fn forget_if_free(&mut self, id: &str) -> Result<(), Code> {
+        let is_free = |group: &&mut Group| {
+            let pending = group.offsets.pending.values().any(|pending| !pending.is_empty());
+            group.phase == Phase::Empty && group.offsets.committed.is_empty() && !pending
+        };
+        if self.group_mut(id).filter(is_free).is_some() {
+            self.forget_group(id)?;
+        }
+        Ok(())
     }
 }

@@ -40,7 +40,7 @@ pub(super) enum Effect {
     },
     /// Members that have not asked for their assignment are given up then.
     EndSync {
-        generation: i32,
+        wait: u64,
         at: Millis,
     },
     /// The group is written to its topic.
@@ -66,14 +66,22 @@ pub(super) struct Join {
 pub(super) struct Turn {
     pub(super) now: Millis,
     pub(super) first_delay: Millis,
+    /// How many waits of groups have begun.
+    pub(super) waits: u64,
     pub(super) effects: Vec<Effect>,
 }
 
 impl Turn {
+    fn next_wait(&mut self) -> u64 {
+        self.waits += 1;
+        self.waits
+    }
+
     fn refuse(&mut self, waiting: Waiting, member: &str, code: Code) {
         let response = JoinGroupResponse::default()
             .with_error_code(code.0)
             .with_member_id(text(member))
+            .with_protocol_name(None)
             .with_generation_id(-1);
         self.effects.push(Effect::Joined(waiting, response));
     }
@@ -114,7 +122,7 @@ impl Group {
             }
         } else if join.waiting.version >= 4 {
             // The member comes back with its id, so that one that is lost on the way leaves no trace.
-            let at = turn.now + Millis::from(join.session_ms);
+            let at = turn.now.saturating_add(Millis::from(join.session_ms));
             self.pending_members.insert(id.clone(), at);
             turn.effects.push(Effect::WatchMember { member: id.clone(), at });
             turn.refuse(join.waiting, &id, Code::MEMBER_ID_REQUIRED);
@@ -261,22 +269,23 @@ impl Group {
             self.propagate(turn, Code::REBALANCE_IN_PROGRESS);
         }
         self.pending_sync.clear();
-        self.wait += 1;
+        self.wait = turn.next_wait();
         let first = self.phase == Phase::Empty;
         self.enter(Phase::PreparingRebalance, turn.now);
         if first {
             let delay = turn.first_delay;
-            let remaining = (self.rebalance_ms() - delay).max(0);
+            let remaining = self.rebalance_ms().saturating_sub(delay).max(0);
             turn.effects.push(Effect::EndFirstJoin {
                 wait: self.wait,
                 delay,
                 remaining,
-                at: turn.now + delay,
+                at: turn.now.saturating_add(delay),
             });
         } else if self.all_joined() {
             self.complete_join(turn);
         } else {
-            turn.effects.push(Effect::EndJoin { wait: self.wait, at: turn.now + self.rebalance_ms() });
+            turn.effects
+                .push(Effect::EndJoin { wait: self.wait, at: turn.now.saturating_add(self.rebalance_ms()) });
         }
     }
 
@@ -286,17 +295,27 @@ impl Group {
         }
     }
 
+    /// The time to join is over, if it is this one that the group waits for.
+    pub(super) fn join_waited(&mut self, turn: &mut Turn, wait: u64) {
+        if self.wait == wait && self.phase == Phase::PreparingRebalance {
+            self.complete_join(turn);
+        }
+    }
+
     /// The delay of a first rebalance has passed: a new member since then extends it, up to the rebalance time-out.
-    pub(super) fn first_join_waited(&mut self, turn: &mut Turn, delay: Millis, remaining: Millis) {
+    pub(super) fn first_join_waited(&mut self, turn: &mut Turn, wait: u64, delay: Millis, remaining: Millis) {
+        if self.wait != wait || self.phase != Phase::PreparingRebalance {
+            return;
+        }
         if self.member_added && remaining != 0 {
             self.member_added = false;
-            let (next, left) = (turn.first_delay.min(remaining), (remaining - delay).max(0));
-            self.wait += 1;
+            let (next, left) = (turn.first_delay.min(remaining), remaining.saturating_sub(delay).max(0));
+            self.wait = turn.next_wait();
             turn.effects.push(Effect::EndFirstJoin {
                 wait: self.wait,
                 delay: next,
                 remaining: left,
-                at: turn.now + next,
+                at: turn.now.saturating_add(next),
             });
         } else {
             self.complete_join(turn);
@@ -305,16 +324,17 @@ impl Group {
 
     /// The next generation: those who have joined, and static members also if they have not.
     pub(super) fn complete_join(&mut self, turn: &mut Turn) {
-        self.wait += 1;
+        self.wait = turn.next_wait();
         let absent = |member: &Member| member.joining.is_none() && member.instance.is_none();
         let absent: Vec<_> =
             self.members.iter().filter(|(_, member)| absent(member)).map(|(id, _)| id.clone()).collect();
         absent.iter().for_each(|id| drop(self.remove(id)));
         if !self.elect_leader() && !self.members.is_empty() {
-            turn.effects.push(Effect::EndJoin { wait: self.wait, at: turn.now + self.rebalance_ms() });
+            turn.effects
+                .push(Effect::EndJoin { wait: self.wait, at: turn.now.saturating_add(self.rebalance_ms()) });
             return;
         }
-        self.generation += 1;
+        self.generation = self.generation.saturating_add(1);
         self.pending_sync.clear();
         self.member_added = false;
         if self.members.is_empty() {
@@ -337,8 +357,8 @@ impl Group {
             self.heard_of(turn, &id);
             self.pending_sync.insert(id);
         }
-        let at = turn.now + self.rebalance_ms();
-        turn.effects.push(Effect::EndSync { generation: self.generation, at });
+        let at = turn.now.saturating_add(self.rebalance_ms());
+        turn.effects.push(Effect::EndSync { wait: self.wait, at });
     }
 
     /// The leader must be somebody who has joined.
@@ -364,7 +384,7 @@ impl Group {
 
     fn watch(&mut self, turn: &mut Turn, id: &str, for_ms: Millis) {
         let Some(member) = self.members.get_mut(id) else { return };
-        member.deadline = turn.now + for_ms;
+        member.deadline = turn.now.saturating_add(for_ms);
         // A look that comes too early sets the next one, so that heartbeats need no timer each.
         if member.looked_at.is_none_or(|at| at > member.deadline) {
             member.looked_at = Some(member.deadline);

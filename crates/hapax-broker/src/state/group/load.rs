@@ -13,13 +13,19 @@ use kafka_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
 use std::collections::BTreeMap;
 
 impl Machine {
-    /// Lets coordinators be where the leaders of `__consumer_offsets` are. After a crash none of them knows anything.
+    /// Lets coordinators be where the leaders of `__consumer_offsets` are, and none where the partition is gone. After a
+    /// crash none of them knows anything.
     pub(crate) fn groups_follow(&mut self, crashed: bool) {
         if crashed {
             self.groups.shards.clear();
         }
         for partition in 0..self.settings.offsets_partitions {
-            let Some(place) = self.catalog.partition(CONSUMER_OFFSETS, partition) else { continue };
+            let Some(place) = self.catalog.partition(CONSUMER_OFFSETS, partition) else {
+                if let Some(old) = self.groups.shards.remove(&partition) {
+                    self.send_away(old);
+                }
+                continue;
+            };
             let (node, epoch) = (place.leader, place.leader_epoch);
             let is_new = place.log.end() == 0;
             let shard = self.groups.shards.get(&partition);
@@ -33,7 +39,7 @@ impl Machine {
             if is_new || self.settings.load_ms == 0 {
                 self.load_groups(partition, epoch);
             } else {
-                let due = self.now + self.settings.load_ms;
+                let due = self.now.saturating_add(self.settings.load_ms);
                 self.timers.at(due, Timer::LoadGroups { partition, epoch });
             }
         }
@@ -47,6 +53,7 @@ impl Machine {
                 let response = JoinGroupResponse::default()
                     .with_error_code(code)
                     .with_generation_id(-1)
+                    .with_protocol_name(None)
                     .with_member_id(super::join::text(&id));
                 self.apply_effect("", Effect::Joined(waiting, response));
             }

@@ -91,7 +91,7 @@ pub(crate) struct Group {
     /// Who has the generation and not asked for its assignment.
     pub(crate) pending_sync: BTreeSet<String>,
     pub(crate) member_added: bool,
-    /// Counts what has been waited for, so that a timer of an earlier wait is recognised.
+    /// What is waited for now, so that a timer of an earlier wait is recognised.
     pub(crate) wait: u64,
     pub(crate) offsets: Offsets,
 }

@@ -39,8 +39,11 @@ const CLIENT_HOST: &str = "/127.0.0.1";
 /// All group coordinators of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    /// By partition of [`CONSUMER_OFFSETS`].
+    /// By partition of [`CONSUMER_OFFSETS`], for as long as the partition is there.
     shards: BTreeMap<i32, Shard>,
+    /// How many waits of groups have begun: of all groups, because one that is loaded or made again knows nothing of
+    /// the timers that were set for it before.
+    waits: u64,
     expiry_due: Option<Millis>,
 }
 
@@ -84,10 +87,11 @@ impl Machine {
     }
 
     /// Writes a group to its topic.
-    fn write_group(&mut self, group: &str) {
-        let Some(value) = self.group_mut(group).map(|held| record::group_value(held)) else { return };
+    fn write_group(&mut self, group: &str) -> Result<(), Code> {
+        let held = self.group_mut(group).ok_or(Code::NOT_COORDINATOR)?;
+        let value = record::group_value(held);
         let partition = self.offsets_partition(group);
-        self.append_internal(CONSUMER_OFFSETS, partition, record::group_key(group), Some(value));
+        self.append_internal(CONSUMER_OFFSETS, partition, record::group_key(group), Some(value))
     }
 
     /// A transaction ends in a partition of `__consumer_offsets`: its offsets become visible there, or are gone.

@@ -37,6 +37,13 @@ impl Offsets {
         self.pending.entry(producer_id).or_default().insert(at, committed);
     }
 
+    /// An offset of an open transaction is none after all.
+    pub(crate) fn take_back(&mut self, producer_id: i64, at: &TopicPartition) {
+        if let Some(pending) = self.pending.get_mut(&producer_id) {
+            pending.remove(at);
+        }
+    }
+
     /// The transaction of a producer has ended.
     pub(crate) fn end(&mut self, producer_id: i64, commit: bool) {
         for (at, committed) in self.pending.remove(&producer_id).unwrap_or_default() {

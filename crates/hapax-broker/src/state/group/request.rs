@@ -26,8 +26,10 @@ impl Machine {
         change: impl FnOnce(&mut Group, &mut Turn) -> T,
     ) -> Option<T> {
         let first_delay = self.settings.rebalance_delay_ms;
-        let mut turn = Turn { now: self.now, first_delay, effects: Vec::new() };
+        let waits = self.groups.waits;
+        let mut turn = Turn { now: self.now, first_delay, waits, effects: Vec::new() };
         let result = change(self.group_mut(group)?, &mut turn);
+        self.groups.waits = turn.waits;
         turn.effects.into_iter().for_each(|effect| self.apply_effect(group, effect));
         Some(result)
     }
@@ -48,9 +50,11 @@ impl Machine {
             Effect::EndFirstJoin { wait, delay, remaining, at } => {
                 self.timers.at(at, Timer::EndFirstJoin { group, wait, delay, remaining });
             }
-            Effect::EndSync { generation, at } => self.timers.at(at, Timer::EndSync { group, generation }),
+            Effect::EndSync { wait, at } => self.timers.at(at, Timer::EndSync { group, wait }),
             Effect::Write => {
-                self.write_group(&group);
+                if let Err(code) = self.write_group(&group) {
+                    tracing::error!(group, code = code.0, "a group has no partition to be written to");
+                }
                 self.wake_offset_expiry();
             }
         }
@@ -70,6 +74,7 @@ impl Machine {
                 let refused = JoinGroupResponse::default()
                     .with_error_code(code.0)
                     .with_generation_id(-1)
+                    .with_protocol_name(None)
                     .with_member_id(member);
                 self.apply_effect(&group, Effect::Joined(waiting, refused));
                 Answer::Later
@@ -91,7 +96,7 @@ impl Machine {
                 return Err(Code::UNKNOWN_MEMBER_ID);
             }
             self.group_or_new(&group);
-            self.write_group(&group);
+            self.write_group(&group)?;
         }
         Ok(())
     }
@@ -221,24 +226,16 @@ impl Machine {
 
     /// The time to join is over.
     pub(crate) fn end_join(&mut self, group: &str, wait: u64) {
-        self.change_group(group, |group, turn| {
-            if group.wait == wait {
-                group.complete_join(turn);
-            }
-        });
+        self.change_group(group, |group, turn| group.join_waited(turn, wait));
     }
 
     /// The delay of a first rebalance is over.
     pub(crate) fn end_first_join(&mut self, group: &str, wait: u64, delay: Millis, remaining: Millis) {
-        self.change_group(group, |group, turn| {
-            if group.wait == wait {
-                group.first_join_waited(turn, delay, remaining);
-            }
-        });
+        self.change_group(group, |group, turn| group.first_join_waited(turn, wait, delay, remaining));
     }
 
     /// The time to ask for an assignment is over.
-    pub(crate) fn end_sync(&mut self, group: &str, generation: i32) {
-        self.change_group(group, |group, turn| group.sync_waited(turn, generation));
+    pub(crate) fn end_sync(&mut self, group: &str, wait: u64) {
+        self.change_group(group, |group, turn| group.sync_waited(turn, wait));
     }
 }

@@ -3,6 +3,7 @@
 use crate::{
     state::{
         Code, Settings, Step, Ticket,
+        catalog::CONSUMER_OFFSETS,
         probe::{Probe, answer_of, name},
     },
     wire::{Request, Response},
@@ -238,6 +239,26 @@ fn groups() -> Probe {
 }
 
 #[test]
+fn an_offset_may_be_kept_for_ever() {
+    let mut probe = Probe::with_groups(Settings::default());
+    for version in 2..=4 {
+        for retention in [i64::MAX, i64::MIN, 0] {
+            let partition = OffsetCommitRequestPartition::default().with_committed_offset(3);
+            let topic =
+                OffsetCommitRequestTopic::default().with_name(name("t")).with_partitions(vec![partition]);
+            let request = OffsetCommitRequest::default()
+                .with_group_id(gid())
+                .with_generation_id_or_member_epoch(-1)
+                .with_retention_time_ms(retention)
+                .with_topics(vec![topic]);
+            let Response::OffsetCommit(response) = probe.ask(version, request) else { panic!() };
+            assert_eq!(response.topics[0].partitions[0].error_code, NONE);
+            assert_eq!(probe.fetch_offset(false), (3, NONE));
+        }
+    }
+}
+
+#[test]
 fn offsets_of_nobody_are_kept_and_survive_a_crash() {
     let mut probe = groups();
     assert_eq!(probe.fetch_offset(true), (-1, NONE));
@@ -386,6 +407,76 @@ fn a_rebalance_does_not_wait_for_ever() {
     assert_eq!(probe.beat(&first, generation), 25);
 }
 
+/// Joins as a new member beside the one that beats, and counts the seconds until it is in.
+fn seconds_of_a_join(probe: &mut Probe, (first, generation): (&str, i32), at_most: i64) -> Option<i64> {
+    let (ticket, _) = probe.send_join(3, "", None);
+    (1..=at_most).find(|_| {
+        let replies = probe.pass(1_000);
+        probe.beat(first, generation);
+        answer_of(ticket, &replies).is_some()
+    })
+}
+
+#[test]
+fn a_rebalance_is_not_ended_by_the_timer_of_one_before_a_reload() {
+    let mut probe = groups();
+    let (first, generation) = probe.alone(None);
+    probe.act(Step::Crash);
+    probe.pass(20);
+    assert_eq!(seconds_of_a_join(&mut probe, (&first, generation), 5), None);
+    probe.act(Step::Crash);
+    probe.pass(20);
+    assert_eq!(seconds_of_a_join(&mut probe, (&first, generation), 60), Some(30));
+}
+
+#[test]
+fn a_member_is_not_given_up_by_the_timer_of_a_group_that_was_deleted() {
+    let mut probe = groups();
+    let (old, generation) = probe.alone(None);
+    probe.pass(5_000);
+    probe.ask(2, LeaveGroupRequest::default().with_group_id(gid()).with_member_id(text(&old)));
+    let request = DeleteGroupsRequest::default().with_groups_names(vec![gid()]);
+    let Response::DeleteGroups(deleted) = probe.ask(2, request) else { panic!() };
+    assert_eq!(deleted.results[0].error_code, NONE);
+    let new = probe.join(3, "", None);
+    assert_eq!(new.generation_id, generation);
+    for _ in 0..29 {
+        assert_eq!(probe.beat(&new.member_id, generation), NONE, "it has 30 seconds to sync");
+        probe.pass(1_000);
+    }
+    probe.pass(1_000);
+    assert_eq!(probe.beat(&new.member_id, generation), 25);
+}
+
+#[test]
+fn a_coordinator_goes_with_its_topic_and_comes_back_knowing_nothing() {
+    let mut probe = groups();
+    let (member, generation) = probe.alone(None);
+    assert_eq!(probe.commit(8, (&member, None, generation), 5), NONE);
+    let (waits, _) = probe.send_join(3, "", None);
+    let replies = probe.delete(CONSUMER_OFFSETS);
+    assert_eq!(joined(waits, &replies).error_code, 16, "who waits there looks for another one");
+    assert_eq!(probe.beat(&member, generation), 16);
+    assert_eq!(probe.commit(8, (&member, None, generation), 6), 16);
+    assert_eq!(probe.fetch_offset(false), (-1, 16));
+    assert_eq!(probe.join(3, "", None).error_code, 16);
+    assert_eq!(probe.sync(&member, generation, &[]).0, 16);
+    let request = DeleteGroupsRequest::default().with_groups_names(vec![gid()]);
+    let Response::DeleteGroups(deleted) = probe.ask(2, request) else { panic!() };
+    assert_eq!(deleted.results[0].error_code, 16);
+    for expected in [15, NONE] {
+        let Response::FindCoordinator(found) =
+            probe.ask(3, FindCoordinatorRequest::default().with_key(text("g")))
+        else {
+            panic!()
+        };
+        assert_eq!(found.error_code, expected);
+    }
+    assert_eq!(probe.beat(&member, generation), 25);
+    assert_eq!(probe.fetch_offset(false), (-1, NONE));
+    probe.alone(None);
+}
+
 #[test]
 fn a_static_member_comes_back_without_a_rebalance_and_fences_its_old_self() {
     let mut probe = groups();
@@ -502,6 +593,62 @@ fn a_topic_takes_its_offsets_with_it() {
     probe.commit(8, NOBODY, 1);
     probe.machine.groups_topic_deleted("t");
     assert_eq!(probe.fetch_offset(false), (-1, NONE));
+}
+
+/// A cluster that answers as Kafka 3.9 does.
+fn old_groups() -> Probe {
+    Probe::with_groups(Settings { transaction_version: 0, ..Settings::default() })
+}
+
+fn delete_offset(probe: &mut Probe) -> i16 {
+    let partition = OffsetDeleteRequestPartition::default().with_partition_index(0);
+    let topic = OffsetDeleteRequestTopic::default().with_name(name("t")).with_partitions(vec![partition]);
+    let request = OffsetDeleteRequest::default().with_group_id(gid()).with_topics(vec![topic]);
+    let Response::OffsetDelete(response) = probe.ask(0, request) else { panic!() };
+    response.topics[0].partitions[0].error_code
+}
+
+#[test]
+fn an_old_group_goes_with_the_last_offset_that_is_deleted_and_a_new_one_stays() {
+    for (mut probe, left) in [(groups(), "Empty"), (old_groups(), "Dead")] {
+        probe.commit(8, NOBODY, 5);
+        assert_eq!(delete_offset(&mut probe), NONE);
+        assert_eq!(probe.describe_g().group_state.as_str(), left);
+    }
+}
+
+/// A fenced producer that tries once more takes its successor's offset back, where the group's coordinator is that of
+/// Kafka 3.9: the successor's transaction commits without it.
+#[test]
+fn an_old_coordinator_takes_back_the_offset_of_the_epoch_that_follows() {
+    for (mut probe, left) in [(groups(), 7), (old_groups(), -1)] {
+        let old = probe.init_x();
+        let new = probe.init_x();
+        assert_eq!(probe.add_offsets(new), NONE);
+        assert_eq!(probe.commit_in(4, new, NOBODY, 7), [NONE, 3]);
+        assert_eq!(probe.commit_in(4, old, NOBODY, 8), [47, 3]);
+        assert_eq!(probe.end_x(4, new, true), NONE);
+        probe.pass(3);
+        assert_eq!(probe.fetch_offset(true), (left, NONE));
+    }
+}
+
+#[test]
+fn an_old_coordinator_knows_the_group_of_a_transaction_and_not_its_member() {
+    for (mut probe, expected) in [(groups(), 22), (old_groups(), 25)] {
+        let x = probe.init_x();
+        assert_eq!(probe.add_offsets(x), NONE);
+        assert_eq!(probe.commit_in(4, x, ("m", None, 1), 7), [expected, 3]);
+    }
+}
+
+#[test]
+fn a_join_that_is_refused_names_no_protocol_where_it_need_not() {
+    let mut probe = groups();
+    for (version, expected) in [(6, Some("")), (7, None), (9, None)] {
+        let refused = probe.join(version, "stranger", None);
+        assert_eq!((refused.error_code, refused.protocol_name.as_deref()), (25, expected));
+    }
 }
 
 #[test]

@@ -92,9 +92,9 @@ impl Group {
     }
 
     /// The time to ask for an assignment is over.
-    pub(super) fn sync_waited(&mut self, turn: &mut Turn, generation: i32) {
+    pub(super) fn sync_waited(&mut self, turn: &mut Turn, wait: u64) {
         let syncs = matches!(self.phase, Phase::CompletingRebalance | Phase::Stable);
-        if generation != self.generation || !syncs || self.pending_sync.is_empty() {
+        if wait != self.wait || !syncs || self.pending_sync.is_empty() {
             return;
         }
         let late: Vec<_> = self.pending_sync.iter().cloned().collect();

@@ -179,7 +179,10 @@ impl Machine {
                 Err(code) => results(topics, |_| code),
             };
         }
-        let added = self.add_partitions(node, id, producer, &partitions, Level::of_add(call.version));
+        // To Kafka 3.9 the batched form is another way to say the same.
+        let old = self.cluster_level() == Level::CLASSIC;
+        let level = if old { Level::CLASSIC } else { Level::of_add(call.version) };
+        let added = self.add_partitions(node, id, producer, &partitions, level);
         let code = added.err().unwrap_or(Code::NONE);
         // PRODUCER_FENCED is new in version 2.
         let code = if call.version < 2 { without_fencing(code) } else { code };

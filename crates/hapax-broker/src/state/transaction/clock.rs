@@ -98,7 +98,11 @@ impl Machine {
             }
         }
         for (partition, id) in unused {
-            self.append_internal(TRANSACTION_STATE, partition, record::key(&id), None);
+            let key = record::key(&id);
+            if let Err(code) = self.append_internal(TRANSACTION_STATE, partition, key, None) {
+                tracing::error!(transactional_id = id, code = code.0, "an unused id stays");
+                continue;
+            }
             if let Some(shard) = self.transactions.shards.get_mut(&partition) {
                 shard.transactions.remove(&id);
             }

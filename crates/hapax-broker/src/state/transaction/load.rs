@@ -10,16 +10,22 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 impl Machine {
-    /// Lets coordinators be where the leaders of `__transaction_state` are. After a crash none of them knows anything.
+    /// Lets coordinators be where the leaders of `__transaction_state` are, and none where the partition is gone. After
+    /// a crash none of them knows anything.
     pub(crate) fn transactions_follow(&mut self, crashed: bool) {
         if crashed {
             self.transactions.shards.clear();
             self.transactions.blocks.clear();
             self.transactions.faults.clear();
             self.transactions.held.clear();
+            // Who waited for a coordinator was in memory only.
+            self.productions.clear();
         }
         for partition in 0..self.settings.transaction_partitions {
-            let Some(place) = self.catalog.partition(TRANSACTION_STATE, partition) else { continue };
+            let Some(place) = self.catalog.partition(TRANSACTION_STATE, partition) else {
+                self.transactions.shards.remove(&partition);
+                continue;
+            };
             let (node, epoch) = (place.leader, place.leader_epoch);
             let is_new = place.log.end() == 0;
             let shard = self.transactions.shards.get(&partition);
@@ -31,7 +37,7 @@ impl Machine {
             if is_new || self.settings.load_ms == 0 {
                 self.load_transactions(partition, epoch);
             } else {
-                let due = self.now + self.settings.load_ms;
+                let due = self.now.saturating_add(self.settings.load_ms);
                 self.timers.at(due, Timer::LoadTransactions { partition, epoch });
             }
         }

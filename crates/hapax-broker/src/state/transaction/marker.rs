@@ -135,6 +135,10 @@ impl Machine {
                 if has_replica { Code::NOT_LEADER_OR_FOLLOWER } else { Code::UNKNOWN_TOPIC_OR_PARTITION };
             return Err(code);
         }
+        if marker.producer_epoch < 0 {
+            // No batch can be made of it.
+            return Err(Code::UNKNOWN_SERVER_ERROR);
+        }
         self.write_marker(topic, index, marker)
     }
 }

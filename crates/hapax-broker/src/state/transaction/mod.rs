@@ -49,7 +49,7 @@ const BLOCK: i64 = 1_000;
 /// All coordinators of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Coordinator {
-    /// By partition of [`TRANSACTION_STATE`].
+    /// By partition of [`TRANSACTION_STATE`], for as long as the partition is there.
     shards: BTreeMap<i32, Shard>,
     /// Markers wait for [`super::Step::HoldMarkers`].
     hold_markers: bool,

@@ -4,6 +4,7 @@ use super::AppendFault;
 use crate::{
     state::{
         Code, Machine, NodeId, Settings, Step,
+        catalog::TRANSACTION_STATE,
         probe::{Probe, Produced, name},
     },
     wire::{Request, Response},
@@ -87,13 +88,18 @@ impl Probe {
         codes.map(|topic| topic.results_by_partition[0].partition_error_code).collect()
     }
 
-    fn verify(&mut self, (id, epoch): (i64, i16)) -> i16 {
+    fn verify(&mut self, producer: (i64, i16)) -> i16 {
+        self.ask_batched(producer, true)
+    }
+
+    /// AddPartitionsToTxn in its batched form, for partition 0 of `t`.
+    fn ask_batched(&mut self, (id, epoch): (i64, i16), only_verify: bool) -> i16 {
         let topic = AddPartitionsToTxnTopic::default().with_name(name("t")).with_partitions(vec![0]);
         let asked = AddPartitionsToTxnTransaction::default()
             .with_transactional_id(tid("x"))
             .with_producer_id(id.into())
             .with_producer_epoch(epoch)
-            .with_verify_only(true)
+            .with_verify_only(only_verify)
             .with_topics(vec![topic]);
         let request = AddPartitionsToTxnRequest::default().with_transactions(vec![asked]);
         let Response::AddPartitionsToTxn(response) = self.ask(5, request) else { panic!() };
@@ -127,6 +133,21 @@ fn coordinator() -> Probe {
 
 fn at_level(transaction_version: i16) -> Probe {
     Probe::with_coordinator(Settings { transaction_version, ..Settings::default() })
+}
+
+#[test]
+fn a_coordinator_goes_with_its_topic_and_comes_back_knowing_nothing() {
+    let mut probe = coordinator();
+    assert_eq!(probe.init(5, None), (NONE, 0, 0));
+    assert_eq!(probe.write((0, 0), 0), NONE);
+    probe.delete(TRANSACTION_STATE);
+    assert_eq!(probe.end(5, (0, 0), true).0, 16);
+    assert_eq!(probe.init(5, None).0, 16);
+    assert_eq!(probe.add(3, (0, 0), &["t"]), [16]);
+    assert_eq!(probe.describe().error_code, 16);
+    assert_eq!([probe.find("x"), probe.find("x")], [15, NONE]);
+    assert_eq!(probe.end(5, (0, 0), true).0, 49);
+    assert_eq!(probe.init(5, None), (NONE, 1, 0), "no producer id is given out twice");
 }
 
 #[test]
@@ -437,6 +458,15 @@ fn a_fence_of_v1_that_could_not_be_written_raises_the_epoch_once() {
 }
 
 #[test]
+fn a_cluster_at_level_0_adds_partitions_in_their_batched_form_too() {
+    let mut probe = at_level(0);
+    probe.init(4, None);
+    assert_eq!(probe.ask_batched((0, 0), false), NONE);
+    assert_eq!(probe.verify((0, 0)), NONE);
+    assert_eq!(probe.end(4, (0, 0), true).0, NONE);
+}
+
+#[test]
 fn v2_on_a_cluster_at_level_0_blocks_the_id_until_it_is_loaded_again() {
     let mut probe = at_level(0);
     probe.init(5, None);
@@ -507,18 +537,20 @@ fn a_marker_that_somebody_wrote_by_hand_does_not_tell_the_coordinator() {
     let mut probe = coordinator();
     probe.init(5, None);
     probe.write((0, 0), 0);
-    let mark = |partitions: Vec<i32>| {
+    let mark = |epoch: i16, partitions: Vec<i32>| {
         let topic = WritableTxnMarkerTopic::default().with_name(name("t")).with_partition_indexes(partitions);
         let marker = WritableTxnMarker::default()
             .with_producer_id(0.into())
-            .with_producer_epoch(0)
+            .with_producer_epoch(epoch)
             .with_transaction_result(false)
             .with_topics(vec![topic]);
         WriteTxnMarkersRequest::default().with_markers(vec![marker])
     };
-    let Response::WriteTxnMarkers(response) = probe.ask(1, mark(vec![0, 9])) else { panic!() };
-    let codes: Vec<_> = response.markers[0].topics[0].partitions.iter().map(|p| p.error_code).collect();
-    assert_eq!(codes, [NONE, 3]);
+    for (epoch, expected) in [(-1, [-1, 3]), (0, [NONE, 3])] {
+        let Response::WriteTxnMarkers(response) = probe.ask(1, mark(epoch, vec![0, 9])) else { panic!() };
+        let codes: Vec<_> = response.markers[0].topics[0].partitions.iter().map(|p| p.error_code).collect();
+        assert_eq!(codes, expected);
+    }
     assert_eq!((probe.phase().as_str(), probe.committed_end()), ("Ongoing", 2));
 }
 

@@ -33,7 +33,7 @@ impl Machine {
         };
         let fault = self.transactions.faults.remove(id);
         if fault.is_none_or(|fault| fault.written) {
-            self.append_internal(TRANSACTION_STATE, partition, record::key(id), Some(value));
+            self.append_internal(TRANSACTION_STATE, partition, record::key(id), Some(value))?;
         }
         if let Some(fault) = fault {
             return Err(Code(fault.code));
@@ -71,7 +71,7 @@ impl Machine {
         else {
             return;
         };
-        let due = self.now + self.settings.marker_delay_ms;
+        let due = self.now.saturating_add(self.settings.marker_delay_ms);
         self.timers.at(due, Timer::WriteMarkers { transactional_id: id.to_owned(), coordinator_epoch });
     }
 

@@ -1,16 +1,18 @@
 //! Raw frames to whatever cluster stands behind a bootstrap address: encoded by `kafka-protocol`, one connection a
 //! node, no client behind it that retries, caches or corrects.
 
+use super::answer::codes;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hapax_broker::wire::{Request, Response};
 use kafka_protocol::{
-    messages::{RequestHeader, ResponseHeader},
+    messages::{ApiKey, ApiVersionsRequest, RequestHeader, ResponseHeader},
     protocol::{Decodable, Encodable, StrBytes},
 };
 use std::{
     collections::BTreeMap,
     io::{self, Read, Write},
     net::TcpStream,
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -21,11 +23,24 @@ pub(crate) struct Peer {
     bootstrap: String,
     connections: BTreeMap<String, TcpStream>,
     correlation: i32,
+    tally: Tally,
 }
+
+/// How often something was answered: an error code of a request, a state of a transaction or group.
+pub(crate) type Tally = BTreeMap<String, u64>;
 
 impl Peer {
     pub(crate) fn new(bootstrap: &str) -> Self {
-        Self { bootstrap: bootstrap.to_owned(), connections: BTreeMap::new(), correlation: 0 }
+        Self {
+            bootstrap: bootstrap.to_owned(),
+            connections: BTreeMap::new(),
+            correlation: 0,
+            tally: Tally::new(),
+        }
+    }
+
+    pub(crate) fn tally(self) -> Tally {
+        self.tally
     }
 
     pub(crate) fn bootstrap(&self) -> String {
@@ -48,8 +63,13 @@ impl Peer {
         version: i16,
         request: &Request,
     ) -> io::Result<Response> {
+        static ASKS_COORDINATOR: Mutex<()> = Mutex::new(());
         self.correlation += 1;
         let frame = frame(self.correlation, version, request);
+        // What a leader has to ask of a coordinator it asks for several producers at once, and then tells all of them
+        // what the version of the first one understands: one at a time, or the answers are those of a race.
+        let asks = [ApiKey::Produce, ApiKey::TxnOffsetCommit].contains(&request.key());
+        let _alone = asks.then(|| ASKS_COORDINATOR.lock().unwrap_or_else(PoisonError::into_inner));
         let answered = self.round(address, &frame);
         let mut answer = answered.inspect_err(|_| drop(self.connections.remove(address)))?;
         let key = request.key();
@@ -58,7 +78,46 @@ impl Peer {
         let response =
             Response::decode(key, version, &mut answer).expect("every key asked for is one of ours");
         assert!(!answer.has_remaining(), "{key:?} v{version}: the answer is longer than its version defines");
-        response.map_err(io::Error::other)
+        let response = response.map_err(io::Error::other)?;
+        self.count(&response);
+        Ok(response)
+    }
+
+    /// Sends a request and closes the connection when the answer is under way: an answer that was lost.
+    pub(crate) fn lose_answer(&mut self, address: &str, version: i16, request: impl Into<Request>) {
+        let request = request.into();
+        self.connections.remove(address);
+        let answer = self.exchange(address, version, &request);
+        self.connections.remove(address);
+        drop(answer.unwrap());
+    }
+
+    /// Sends a request that is not answered; whether the connection goes on.
+    pub(crate) fn send_only(&mut self, address: &str, version: i16, request: impl Into<Request>) -> bool {
+        let frame = frame(0, version, &request.into());
+        self.connections.remove(address);
+        let probe = Request::from(ApiVersionsRequest::default());
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.write_all(&frame).unwrap();
+        self.connections.insert(address.to_owned(), stream);
+        self.exchange(address, 0, &probe).is_ok()
+    }
+
+    fn count(&mut self, response: &Response) {
+        let key = response.key();
+        let shown = format!("{response:?}");
+        for code in codes(&shown) {
+            *self.tally.entry(format!("code {key:?} {code}")).or_default() += 1;
+        }
+        for field in ["transaction_state: ", "group_state: "] {
+            for state in shown.split(field).skip(1).filter_map(|rest| rest.split('"').nth(1)) {
+                *self
+                    .tally
+                    .entry(format!("state {} {state}", field.trim_end_matches("_state: ")))
+                    .or_default() += 1;
+            }
+        }
     }
 
     fn round(&mut self, address: &str, frame: &[u8]) -> io::Result<Bytes> {

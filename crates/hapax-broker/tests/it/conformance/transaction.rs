@@ -1,14 +1,25 @@
 //! The coordinator: every state against every request that a client or a recovery sends.
 
 use super::{
-    Protocol, Scenario,
-    world::{Batch, Identity, World},
+    Protocol, Scenario, all,
+    answer::At,
+    record::topic_name,
+    world::{Batch, Identity, World, text},
 };
+use hapax_broker::wire::Request;
+use kafka_protocol::{
+    messages::{
+        AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, DescribeClusterRequest,
+        DescribeTransactionsRequest, EndTxnRequest, FindCoordinatorRequest, InitProducerIdRequest,
+        WriteTxnMarkersRequest,
+        add_partitions_to_txn_request::{AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction},
+        write_txn_markers_request::{WritableTxnMarker, WritableTxnMarkerTopic},
+    },
+    protocol::StrBytes,
+};
+use std::thread;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    macro_rules! all {
-        ($($name:ident),* $(,)?) => { vec![$(Scenario { name: stringify!($name), play: $name }),*] };
-    }
     all![
         end_in_every_state,
         end_of_strangers,
@@ -16,6 +27,10 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         begin_in_every_state,
         begin_with_an_identity,
         begin_with_bad_arguments,
+        while_markers_are_under_way,
+        partitions_that_a_broker_adds,
+        markers_of_an_operator,
+        coordinators_are_found,
         fencing,
         time_out,
         time_out_of_a_decided_one,
@@ -154,6 +169,153 @@ fn begin_with_bad_arguments(world: &mut World, _: Protocol) {
     }
 }
 
+/// A decision whose markers no partition takes: its own is told of a later epoch first, which the same producer id
+/// writes outside of any transaction. So the decision stands for ever, and what is asked meanwhile is not a race.
+fn decided(world: &mut World, protocol: Protocol, id: &str, commit: bool) -> Identity {
+    let own = world.init(id, 4, None).unwrap();
+    world.add(id, 3, own, "t", &[0]);
+    world.produce(9, &Batch { own: Some(own.later(9)), sequence: 0, ..Batch::plain("t", &["ahead"]) });
+    world.end(id, protocol.end(), own, commit);
+    own
+}
+
+fn while_markers_are_under_way(world: &mut World, protocol: Protocol) {
+    world.create_topic("t", 1, &[]);
+    for decision in [true, false] {
+        let id = format!("decided-{decision}");
+        let own = decided(world, protocol, &id, decision);
+        let name: StrBytes = text(&world.name(&id));
+        let ask = |world: &mut World, what: &str, version: i16, request: Request| {
+            world.tell_settled(&LOADING, what, At::Transaction(&id), version, request);
+        };
+        for who in [own, own.later(1), own.later(2), own.stranger()] {
+            for commit in [true, false] {
+                let request = EndTxnRequest::default()
+                    .with_transactional_id(name.clone().into())
+                    .with_producer_id(who.id.into())
+                    .with_producer_epoch(who.epoch)
+                    .with_committed(commit);
+                for version in 0..=protocol.end() {
+                    let label = world.identity(who);
+                    ask(world, &format!("end {label} commit {commit}"), version, request.clone().into());
+                }
+            }
+            let label = world.identity(who);
+            let request = InitProducerIdRequest::default()
+                .with_transactional_id(Some(name.clone().into()))
+                .with_transaction_timeout_ms(60_000);
+            ask(world, "begin", 4, request.clone().into());
+            let request = request.with_producer_id(who.id.into()).with_producer_epoch(who.epoch);
+            ask(world, &format!("begin {label}"), 4, request.into());
+            let topic =
+                AddPartitionsToTxnTopic::default().with_name(topic_name(world, "t")).with_partitions(vec![0]);
+            let request = AddPartitionsToTxnRequest::default()
+                .with_v3_and_below_transactional_id(name.clone().into())
+                .with_v3_and_below_producer_id(who.id.into())
+                .with_v3_and_below_producer_epoch(who.epoch)
+                .with_v3_and_below_topics(vec![topic]);
+            ask(world, &format!("add {label}"), 3, request.into());
+            let request = AddOffsetsToTxnRequest::default()
+                .with_transactional_id(name.clone().into())
+                .with_producer_id(who.id.into())
+                .with_producer_epoch(who.epoch)
+                .with_group_id(text(&world.name("g")).into());
+            ask(world, &format!("add a group {label}"), 3, request.into());
+        }
+        let request =
+            DescribeTransactionsRequest::default().with_transactional_ids(vec![name.clone().into()]);
+        ask(world, "describe", 0, request.into());
+    }
+    world.fetch("t", 0, 0, true);
+}
+
+/// A coordinator is new, or not this one.
+const LOADING: [i16; 3] = [14, 15, 16];
+
+/// The batched form, with which leaders ask on behalf of their clients.
+fn partitions_that_a_broker_adds(world: &mut World, protocol: Protocol) {
+    world.create_topic("t", 2, &[]);
+    let last = if protocol == Protocol::V2 { 5 } else { 4 };
+    for version in 4..=last {
+        let id = format!("tx-{version}");
+        let own = world.init(&id, 4, None).unwrap();
+        for only_verify in [true, false, true] {
+            for who in [own, own.later(1), own.stranger()] {
+                for partitions in [vec![0], vec![0, 1], vec![7]] {
+                    let label = world.identity(who);
+                    let what = format!("add {label} {partitions:?} only verify {only_verify}");
+                    let topic = AddPartitionsToTxnTopic::default()
+                        .with_name(topic_name(world, "t"))
+                        .with_partitions(if only_verify { partitions } else { vec![partitions[0]] });
+                    let transaction = AddPartitionsToTxnTransaction::default()
+                        .with_transactional_id(text(&world.name(&id)).into())
+                        .with_producer_id(who.id.into())
+                        .with_producer_epoch(who.epoch)
+                        .with_verify_only(only_verify)
+                        .with_topics(vec![topic]);
+                    let request = AddPartitionsToTxnRequest::default().with_transactions(vec![transaction]);
+                    world.tell(&what, At::Transaction(&id), version, request);
+                }
+            }
+            world.describe(&id);
+        }
+        world.end(&id, protocol.end(), own, true);
+        world.describe(&id);
+    }
+}
+
+/// What an operator writes to end a transaction that hangs, without its coordinator.
+fn markers_of_an_operator(world: &mut World, protocol: Protocol) {
+    world.create_topic("t", 1, &[]);
+    for (id, commit) in [("one", false), ("two", true)] {
+        let own = open(world, protocol, id);
+        for (who, epoch) in
+            [(own.later(-1), 0), (own, -1), (own, 0), (own, 0), (own.later(1), 0), (own.stranger(), 0)]
+        {
+            for topic in ["t", "nowhere"] {
+                let marker = WritableTxnMarker::default()
+                    .with_producer_id(who.id.into())
+                    .with_producer_epoch(who.epoch)
+                    .with_coordinator_epoch(epoch)
+                    .with_transaction_result(commit)
+                    .with_topics(vec![
+                        WritableTxnMarkerTopic::default()
+                            .with_name(topic_name(world, topic))
+                            .with_partition_indexes(vec![0]),
+                    ]);
+                let request = WriteTxnMarkersRequest::default().with_markers(vec![marker]);
+                let label = world.identity(who);
+                world.tell(&format!("mark {label} in {topic} commit {commit}"), At::Any, 1, request);
+            }
+            world.fetch("t", 0, 0, true);
+            world.producers("t", 0);
+        }
+    }
+}
+
+fn coordinators_are_found(world: &mut World, protocol: Protocol) {
+    let last = if protocol == Protocol::V2 { 6 } else { 5 };
+    for version in 0..=last {
+        for kind in [0, 1, 7] {
+            if version == 0 && kind != 0 {
+                continue;
+            }
+            for key in ["one", ""] {
+                let key = if key.is_empty() { text("") } else { text(&world.name(key)) };
+                let request = match version {
+                    4.. => FindCoordinatorRequest::default().with_coordinator_keys(vec![key]),
+                    _ => FindCoordinatorRequest::default().with_key(key),
+                };
+                let request = request.with_key_type(kind);
+                world.tell(&format!("find {kind}"), At::Any, version, request);
+            }
+        }
+    }
+    for version in 0..=1 {
+        world.tell("cluster", At::Any, version, DescribeClusterRequest::default());
+    }
+}
+
 /// Two processes with one id.
 fn fencing(world: &mut World, protocol: Protocol) {
     world.create_topic("t", 1, &[]);
@@ -180,9 +342,11 @@ fn time_out(world: &mut World, protocol: Protocol) {
     world.create_topic("t", 1, &[]);
     for (name, later) in [("commit", 0), ("again", 1), ("further", 2)] {
         let id = format!("slow-{name}");
-        let own = world.init_with(&id, 4, None, 300).unwrap();
+        let own = world.init_short(&id).unwrap();
         write(world, protocol, &id, own, &["x"]);
-        aborted(world, &id, own);
+        world.in_time();
+        world.ended(&id, own);
+        world.describe(&id);
         world.end(&id, protocol.end(), own.later(later), true);
         world.end(&id, protocol.end(), own.later(later), false);
         world.produce(protocol.produce(), &Batch { sequence: 1, ..Batch::first("t", &id, own, &["y"]) });
@@ -193,31 +357,18 @@ fn time_out(world: &mut World, protocol: Protocol) {
     world.fetch("t", 0, 0, true);
 }
 
-/// Waits until the coordinator has ended a transaction by itself.
-fn aborted(world: &mut World, id: &str, own: Identity) {
-    let begin = std::time::Instant::now();
-    loop {
-        let seen = world.beside().describe(id);
-        if seen != Some(own) {
-            break;
-        }
-        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{id} does not time out");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    world.describe(id);
-}
-
 fn time_out_of_a_decided_one(world: &mut World, protocol: Protocol) {
     world.create_topic("t", 1, &[]);
-    let own = world.init_with("decided", 4, None, 300).unwrap();
+    let own = world.init_short("decided").unwrap();
     write(world, protocol, "decided", own, &["x"]);
     world.end("decided", protocol.end(), own, true);
-    std::thread::sleep(std::time::Duration::from_millis(900));
+    world.in_time();
+    thread::sleep(world.short() * 3);
     world.describe("decided");
     world.end("decided", protocol.end(), own, true);
     // Nothing was begun: nothing times out.
-    let idle = world.init_with("idle", 4, None, 300).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(900));
+    let idle = world.init_short("idle").unwrap();
+    thread::sleep(world.short() * 3);
     world.describe("idle");
     world.end("idle", protocol.end(), idle, true);
     world.fetch("t", 0, 0, true);
@@ -321,9 +472,14 @@ fn listing(world: &mut World, protocol: Protocol) {
     for state in STATES {
         put(world, protocol, &format!("l-{state}").to_lowercase(), state);
     }
-    world.list(&[]);
-    world.list(&["Ongoing"]);
-    world.list(&["CompleteCommit", "Empty"]);
-    world.list(&["Nonsense"]);
-    world.list(&["Nonsense", "Ongoing"]);
+    let last = if protocol == Protocol::V2 { 2 } else { 1 };
+    for version in 0..=last {
+        for milliseconds in [-1, 3_600_000] {
+            world.list(version, &[], milliseconds);
+            world.list(version, &["Ongoing"], milliseconds);
+            world.list(version, &["CompleteCommit", "Empty"], milliseconds);
+            world.list(version, &["Nonsense"], milliseconds);
+            world.list(version, &["Nonsense", "Ongoing"], milliseconds);
+        }
+    }
 }

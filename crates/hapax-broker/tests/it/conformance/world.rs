@@ -3,8 +3,11 @@
 //! A line of the transcript is an act and its whole answer. Producer ids and topic ids differ from cluster to cluster,
 //! so each is written as the n-th that the scenario has seen. What passes by itself (a coordinator that loads, a
 //! leadership that is new, markers under way) is asked again and leaves no line.
+//!
+//! What shall end by itself ends after a time that a busy machine may need for the acts before the end. Such a play is
+//! given up ([`TooSlow`]), to be played again with more time: it would compare two machines and not two brokers.
 
-use super::peer::Peer;
+use super::peer::{Peer, Tally};
 use bytes::{Bytes, BytesMut};
 use hapax_broker::wire::Response;
 use kafka_protocol::{
@@ -16,6 +19,7 @@ use kafka_protocol::{
         add_partitions_to_txn_request::AddPartitionsToTxnTopic,
         create_topics_request::{CreatableTopic, CreatableTopicConfig},
         describe_producers_request::TopicRequest,
+        describe_transactions_response::TransactionState,
         fetch_request::{FetchPartition, FetchTopic},
         list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic},
         metadata_request::MetadataRequestTopic,
@@ -27,17 +31,28 @@ use kafka_protocol::{
     },
 };
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
-    thread,
+    panic, thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// Markers that are not written after this will never be: a broker sends again what was not answered for 30 seconds.
+const FOREVER: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(15);
 
 /// Answers that say nothing but "not yet".
 const PASSING: [i16; 5] = [14, 15, 16, 5, 6];
 const CONCURRENT_TRANSACTIONS: i16 = 51;
+/// The same, and markers that are under way.
+const PASSING_MARKERS: [i16; 6] = [14, 15, 16, 5, 6, CONCURRENT_TRANSACTIONS];
+
+/// The time-out of a transaction that shall not end by itself, in milliseconds: no scenario is as long.
+const LASTING: i32 = 600_000;
+
+/// A play was given up: its acts took so long that a time-out may have come before them.
+pub(crate) struct TooSlow;
 
 /// A producer's identity, as a cluster gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +82,15 @@ pub(crate) struct World {
     /// and a fetch reads one segment.
     zero: i64,
     producers: Vec<i64>,
+    /// Ids of 16 bytes, of topics and members, as they were seen.
+    ids: Vec<String>,
     lines: Vec<String>,
+    /// How long a transaction lives that shall end by itself.
+    short: Duration,
+    /// Since when something lives that ends by itself, and how long it does.
+    hurry: Option<(Instant, Duration)>,
+    /// Transactional ids, as the cluster knows them, whose markers are refused for ever: "come again" is their answer.
+    stuck: BTreeSet<String>,
 }
 
 pub(crate) fn text(text: &str) -> StrBytes {
@@ -75,24 +98,79 @@ pub(crate) fn text(text: &str) -> StrBytes {
 }
 
 impl World {
-    pub(crate) fn new(bootstrap: &str, prefix: &str) -> Self {
+    pub(crate) fn new(bootstrap: &str, prefix: &str, short: Duration) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         Self {
             peer: Peer::new(bootstrap),
             prefix: prefix.to_owned(),
             zero: since.as_millis() as i64 - 60_000,
             producers: Vec::new(),
+            ids: Vec::new(),
             lines: Vec::new(),
+            short,
+            hurry: None,
+            stuck: BTreeSet::new(),
         }
     }
 
-    /// The same scenario, with a transcript that nobody compares: to wait for something.
-    pub(crate) fn beside(&mut self) -> Self {
-        Self::new(&self.peer.bootstrap(), &self.prefix)
+    pub(crate) fn peer(&mut self) -> &mut Peer {
+        &mut self.peer
     }
 
-    pub(crate) fn transcript(self) -> Vec<String> {
-        self.lines
+    /// Acts without a line: to wait for something, or to repeat it.
+    pub(crate) fn quietly<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let written = self.lines.len();
+        let result = act(self);
+        self.lines.truncate(written);
+        result
+    }
+
+    /// The lines, and what the answers said how often.
+    pub(crate) fn close(self) -> (Vec<String>, Tally) {
+        (self.lines, self.peer.tally())
+    }
+
+    /// Zero of the timestamps of records.
+    pub(crate) fn zero(&self) -> i64 {
+        self.zero
+    }
+
+    /// How long a transaction lives that shall end by itself.
+    pub(crate) fn short(&self) -> Duration {
+        self.short
+    }
+
+    /// From now on something lives that ends by itself after a time.
+    pub(crate) fn hurry(&mut self, time: Duration) {
+        self.hurry = Some((Instant::now(), time));
+    }
+
+    /// The last act that has to come before that end was answered. The play is given up where it may have come later:
+    /// half of the time is for what a broker needs to read its clock.
+    pub(crate) fn in_time(&mut self) {
+        let (since, time) = self.hurry.take().expect("something ends by itself");
+        if since.elapsed() > time / 2 {
+            panic::resume_unwind(Box::new(TooSlow));
+        }
+    }
+
+    /// Codes that are "not yet" to who asks about a transactional id.
+    pub(crate) fn passing_of(&self, id: &str) -> &'static [i16] {
+        let stuck = self.stuck.contains(&self.name(id));
+        if stuck { &PASSING } else { &PASSING_MARKERS }
+    }
+
+    /// An id of 16 bytes as the n-th one seen.
+    pub(crate) fn mark(&mut self, id: &str) -> String {
+        if id == "00000000-0000-0000-0000-000000000000" {
+            return "no id".to_owned();
+        }
+        let known = self.ids.iter().position(|seen| seen == id);
+        let index = known.unwrap_or_else(|| {
+            self.ids.push(id.to_owned());
+            self.ids.len() - 1
+        });
+        format!("U{index}")
     }
 
     /// A name as the cluster knows it.
@@ -137,6 +215,31 @@ impl World {
             assert!(begin.elapsed() < LIMIT, "error {code} does not pass");
             thread::sleep(PAUSE);
         }
+    }
+
+    /// As [`World::settled`], where markers of the id may be under way: until they are written, or will never be.
+    fn settled_of<T>(
+        &mut self,
+        id: &str,
+        passing: &[i16],
+        mut ask: impl FnMut(&mut Self) -> (i16, T),
+    ) -> (i16, T) {
+        let begin = Instant::now();
+        loop {
+            let (code, answer) = self.settled(passing, &mut ask);
+            if code != CONCURRENT_TRANSACTIONS || self.is_stuck(id, begin) {
+                return (code, answer);
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Whether the markers of an id will never be written, which is believed of those that are not in long enough.
+    fn is_stuck(&mut self, id: &str, since: Instant) -> bool {
+        if since.elapsed() > FOREVER {
+            self.stuck.insert(id.to_owned());
+        }
+        self.stuck.contains(id)
     }
 
     // ---- where things are -------------------------------------------------------------------------------
@@ -196,7 +299,30 @@ impl World {
 
     /// InitProducerId, again while the coordinator ends what was open.
     pub(crate) fn init(&mut self, id: &str, version: i16, own: Option<Identity>) -> Option<Identity> {
-        self.init_with(id, version, own, 60_000)
+        self.init_with(id, version, own, LASTING)
+    }
+
+    /// The next transaction of the id ends by itself. It begins with its first partition: everything that has to come
+    /// before its end is followed by [`World::in_time`].
+    pub(crate) fn init_short(&mut self, id: &str) -> Option<Identity> {
+        let short = self.short;
+        let given = self.init_with(id, 4, None, short.as_millis() as i32);
+        self.hurry(short);
+        given
+    }
+
+    /// Waits until the coordinator has ended a transaction by itself. Kafka 3.9 raises the epoch a moment before it
+    /// decides.
+    pub(crate) fn ended(&mut self, id: &str, own: Identity) {
+        let begin = Instant::now();
+        loop {
+            let found = self.described(id);
+            if found.identity != own && found.state != "Ongoing" {
+                return;
+            }
+            assert!(begin.elapsed() < FOREVER + LIMIT, "{id} does not time out");
+            thread::sleep(PAUSE);
+        }
     }
 
     pub(crate) fn init_with(
@@ -213,7 +339,7 @@ impl World {
         if let Some(own) = own {
             request = request.with_producer_id(ProducerId(own.id)).with_producer_epoch(own.epoch);
         }
-        let (code, identity) = self.settled(&[CONCURRENT_TRANSACTIONS], |world| {
+        let (code, identity) = self.settled_of(&name, &[], |world| {
             let coordinator = world.coordinator(1, &name);
             let Response::InitProducerId(answer) = world.peer.ask(&coordinator, version, request.clone())
             else {
@@ -244,7 +370,7 @@ impl World {
             .with_v3_and_below_producer_id(ProducerId(own.id))
             .with_v3_and_below_producer_epoch(own.epoch)
             .with_v3_and_below_topics(vec![wanted]);
-        let (code, codes) = self.settled(&[CONCURRENT_TRANSACTIONS], |world| {
+        let (code, codes) = self.settled_of(&name, &[], |world| {
             let coordinator = world.coordinator(1, &name);
             let Response::AddPartitionsToTxn(answer) = world.peer.ask(&coordinator, version, request.clone())
             else {
@@ -271,7 +397,7 @@ impl World {
             .with_producer_id(ProducerId(own.id))
             .with_producer_epoch(own.epoch)
             .with_committed(commit);
-        let (code, next) = self.settled(&[CONCURRENT_TRANSACTIONS], |world| {
+        let (code, next) = self.settled_of(&name, &[], |world| {
             let coordinator = world.coordinator(1, &name);
             let Response::EndTxn(answer) = world.peer.ask(&coordinator, version, request.clone()) else {
                 unreachable!()
@@ -284,11 +410,34 @@ impl World {
         code
     }
 
-    /// The coordinator's state of an id, once no markers are under way.
+    /// EndTxn whose answer is lost with its connection.
+    pub(crate) fn lose_end(&mut self, id: &str, version: i16, own: Identity, commit: bool) {
+        let name = self.name(id);
+        let request = EndTxnRequest::default()
+            .with_transactional_id(text(&name).into())
+            .with_producer_id(ProducerId(own.id))
+            .with_producer_epoch(own.epoch)
+            .with_committed(commit);
+        let coordinator = self.coordinator(1, &name);
+        self.peer.lose_answer(&coordinator, version, request);
+        let own = self.identity(own);
+        self.note(format!("end {id} v{version} {own} commit {commit} -> lost"));
+    }
+
+    /// Tells the coordinator's state of an id, once no markers are under way that will be written.
     pub(crate) fn describe(&mut self, id: &str) -> Option<Identity> {
+        let found = self.described(id);
+        // What an error names is no producer's.
+        let known = found.code == 0;
+        let label = if known { self.identity(found.identity) } else { format!("{:?}", found.identity) };
+        self.note(format!("describe {id} -> {label} {}", found.line));
+        known.then_some(found.identity)
+    }
+
+    fn described(&mut self, id: &str) -> Described {
         let name = self.name(id);
         let begin = Instant::now();
-        let (state, identity, line) = loop {
+        loop {
             let coordinator = self.coordinator(1, &name);
             let request =
                 DescribeTransactionsRequest::default().with_transactional_ids(vec![text(&name).into()]);
@@ -296,36 +445,30 @@ impl World {
                 unreachable!()
             };
             let found = &answer.transaction_states[0];
-            let state = found.transaction_state.to_string();
-            let identity = Identity { id: found.producer_id.0, epoch: found.producer_epoch };
-            let mut places: Vec<String> = Vec::new();
-            for topic in &found.topics {
-                let topic_name = topic.topic.to_string();
-                places.extend(topic.partitions.iter().map(|partition| format!("{topic_name}-{partition}")));
+            let (code, state) = (found.error_code, found.transaction_state.to_string());
+            let prepared = state.starts_with("Prepare");
+            if !PASSING.contains(&code) && (!prepared || self.is_stuck(&name, begin)) {
+                let identity = Identity { id: found.producer_id.0, epoch: found.producer_epoch };
+                return Described { code, identity, line: line_of(found), state };
             }
-            places.sort();
-            let line = format!("{} {state} timeout {}", found.error_code, found.transaction_timeout_ms);
-            let passing = PASSING.contains(&found.error_code) || state.starts_with("Prepare");
-            if !passing {
-                let began = if found.transaction_start_time_ms < 0 { "never" } else { "once" };
-                break (found.error_code, identity, format!("{line} began {began} {places:?}"));
-            }
-            assert!(begin.elapsed() < LIMIT, "{name} stays {state}");
+            assert!(begin.elapsed() < FOREVER + LIMIT, "{name} stays {state}");
             thread::sleep(PAUSE);
-        };
-        let label = self.identity(identity);
-        self.note(format!("describe {id} -> {label} {line}"));
-        (state == 0).then_some(identity)
+        }
     }
 
-    /// Ids of this scenario that every node lists, with their states, for the given states.
-    pub(crate) fn list(&mut self, states: &[&str]) {
+    /// Ids of this scenario that every node lists, with their states: those in the given states, and begun longer ago
+    /// than this.
+    pub(crate) fn list(&mut self, version: i16, states: &[&str], milliseconds: i64) {
         let prefix = format!("{}-", self.prefix);
-        let request = ListTransactionsRequest::default()
+        let mut request = ListTransactionsRequest::default()
             .with_state_filters(states.iter().map(|state| text(state)).collect());
+        if version >= 1 {
+            request = request.with_duration_filter(milliseconds);
+        }
         let (code, (mut listed, unknown)) = self.settled(&[], |world| {
             let bootstrap = world.peer.bootstrap();
-            let Response::ListTransactions(answer) = world.peer.ask(&bootstrap, 0, request.clone()) else {
+            let Response::ListTransactions(answer) = world.peer.ask(&bootstrap, version, request.clone())
+            else {
                 unreachable!()
             };
             let listed: Vec<(String, i64, String)> = answer
@@ -341,7 +484,8 @@ impl World {
             (answer.error_code, (listed, unknown))
         });
         listed.sort();
-        let mut line = format!("list {states:?} -> {code} unknown {unknown:?}");
+        let mut line =
+            format!("list {states:?} longer than {milliseconds} v{version} -> {code} unknown {unknown:?}");
         for (id, producer, state) in listed {
             let label = self.label(producer);
             let _ = write!(line, " {id} {label} {state};");
@@ -360,12 +504,13 @@ impl World {
         let topic_data =
             TopicProduceData::default().with_name(text(&topic).into()).with_partition_data(vec![data]);
         let request = ProduceRequest::default()
-            .with_transactional_id(id.map(|id| text(&id).into()))
+            .with_transactional_id(id.as_deref().map(|id| text(id).into()))
             .with_acks(-1)
             .with_timeout_ms(20_000)
             .with_topic_data(vec![topic_data]);
         // Trouble with the coordinator comes as 19, and a new topic may not be known for a moment.
-        let (code, offset) = self.settled(&[CONCURRENT_TRANSACTIONS, 19], |world| {
+        let id = id.unwrap_or_default();
+        let (code, offset) = self.settled_of(&id, &[19], |world| {
             let leader = world.leader(&topic, batch.partition);
             let Response::Produce(answer) = world.peer.ask(&leader, version, request.clone()) else {
                 unreachable!()
@@ -454,7 +599,12 @@ impl World {
             let found = &answer.topics[0].partitions[0];
             (found.error_code, (found.offset, found.timestamp))
         });
-        let at = if at < 0 { at } else { at - self.zero };
+        // A marker has the time of its broker, which is later than that of any record.
+        let at = match at {
+            ..0 => at.to_string(),
+            _ if at - self.zero > 30_000 => "then".to_owned(),
+            _ => (at - self.zero).to_string(),
+        };
         self.note(format!(
             "list_offset {topic}-{partition} {time} committed {committed} -> {code} {offset} at {at}"
         ));
@@ -490,11 +640,32 @@ impl World {
     }
 }
 
+/// A coordinator's state of an id.
+struct Described {
+    code: i16,
+    identity: Identity,
+    state: String,
+    line: String,
+}
+
+/// What it says beside the producer.
+fn line_of(found: &TransactionState) -> String {
+    let mut places: Vec<String> = Vec::new();
+    for topic in &found.topics {
+        let name = topic.topic.to_string();
+        places.extend(topic.partitions.iter().map(|partition| format!("{name}-{partition}")));
+    }
+    places.sort();
+    let began = if found.transaction_start_time_ms < 0 { "never" } else { "once" };
+    let (code, state) = (found.error_code, found.transaction_state.as_str());
+    format!("{code} {state} timeout {} began {began} {places:?}", found.transaction_timeout_ms)
+}
+
 fn shown(value: Option<&Bytes>) -> String {
     value.map_or_else(|| "null".to_owned(), |value| String::from_utf8_lossy(value).into_owned())
 }
 
-fn records(mut bytes: Bytes) -> Vec<Record> {
+pub(crate) fn records(mut bytes: Bytes) -> Vec<Record> {
     let mut records = Vec::new();
     while !bytes.is_empty() {
         match RecordBatchDecoder::decode(&mut bytes) {
@@ -529,7 +700,7 @@ impl<'a> Batch<'a> {
         Self { topic, partition: 0, id: None, own: None, sequence: -1, values, transactional: false }
     }
 
-    fn encoded(&self, zero: i64) -> Bytes {
+    pub(crate) fn encoded(&self, zero: i64) -> Bytes {
         let own = self.own.unwrap_or(Identity { id: -1, epoch: -1 });
         let record = |(index, value): (usize, &&str)| Record {
             transactional: self.transactional,
@@ -540,7 +711,8 @@ impl<'a> Batch<'a> {
             producer_epoch: own.epoch,
             timestamp_type: TimestampType::Creation,
             offset: index as i64,
-            sequence: if self.sequence < 0 { -1 } else { self.sequence + index as i32 },
+            // The encoder begins another batch where sequences do not follow each other; -1 is said of the first one.
+            sequence: self.sequence + index as i32,
             timestamp: zero + index as i64,
             key: None,
             value: Some(Bytes::from((*value).to_owned())),
