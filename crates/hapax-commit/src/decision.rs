@@ -9,6 +9,8 @@
 //! | none aborted | resume the open ones, nearest deadline first |
 //! | some aborted, none committed | rewind: end the open ones, look again, give the epoch up; else as below |
 //! | some aborted, some committed | resume the open ones, then write the aborted ones again |
+//! | one open lane lost records, none committed | as if it were aborted: rewind |
+//! | one open lane lost records, one committed | resume the others, never that one, then a person |
 //! | one cannot be told for good | resume the open ones, never go back, then a person |
 //! | one does not answer yet | wait; with a deadline near and none aborted, resume the open ones |
 //!
@@ -93,6 +95,8 @@ pub enum Judgement {
     RewindAll {
         /// To be aborted.
         open: Vec<Handle>,
+        /// Open without all of their records: to be aborted, never committed.
+        incomplete: Vec<Handle>,
         /// Aborted already.
         aborted: Vec<Handle>,
     },
@@ -100,6 +104,8 @@ pub enum Judgement {
     Mixed {
         /// To be committed.
         open: Vec<Handle>,
+        /// Open without all of their records: never committed.
+        incomplete: Vec<Handle>,
         /// To be written again.
         aborted: Vec<Handle>,
     },
@@ -123,11 +129,12 @@ pub fn judge_epoch<'a>(
     hurry: bool,
 ) -> Judgement {
     let mut open: Vec<Handle> = Vec::new();
-    let mut aborted: Vec<Handle> = Vec::new();
+    let (mut aborted, mut incomplete): (Vec<Handle>, Vec<Handle>) = (Vec::new(), Vec::new());
     let (mut committed, mut stuck, mut pending) = (false, false, false);
     for (handle, fate) in lanes {
         match fate {
             LaneFate::Open => open.push(handle.clone()),
+            LaneFate::Incomplete(_) => incomplete.push(handle.clone()),
             LaneFate::Committed => committed = true,
             LaneFate::Aborted => aborted.push(handle.clone()),
             LaneFate::Unknown(_) | LaneFate::Contradiction(_) | LaneFate::BrokersAhead(_) => stuck = true,
@@ -135,17 +142,18 @@ pub fn judge_epoch<'a>(
         }
     }
     open.sort_by_key(|handle| handle.deadline_ms);
+    let is_broken = !aborted.is_empty() || !incomplete.is_empty();
     if pending {
-        return if hurry && aborted.is_empty() && !open.is_empty() {
+        return if hurry && !is_broken && !open.is_empty() {
             Judgement::Hurry { open }
         } else {
             Judgement::Wait
         };
     }
-    match (stuck, !aborted.is_empty(), committed) {
+    match (stuck, is_broken, committed) {
         (true, _, _) => Judgement::Stuck { open },
-        (false, true, true) => Judgement::Mixed { open, aborted },
-        (false, true, false) => Judgement::RewindAll { open, aborted },
+        (false, true, true) => Judgement::Mixed { open, incomplete, aborted },
+        (false, true, false) => Judgement::RewindAll { open, incomplete, aborted },
         (false, false, _) if open.is_empty() => Judgement::Committed,
         (false, false, _) => Judgement::ResumeAll { open },
     }
@@ -258,32 +266,33 @@ pub fn choose(judgement: &Judgement, allowed: &[Strategy], facts: &Facts) -> Pla
             Plan::Stop(passed_over(allowed, facts, "no lane is aborted, the open ones need `resume`"))
         }
         Judgement::Stuck { .. } => Plan::Stop(passed_over(allowed, facts, "a lane may be committed")),
-        Judgement::Mixed { open, aborted } => {
-            forward(open, aborted, allowed, facts, "some lane is committed")
+        Judgement::Mixed { open, incomplete, aborted } => {
+            forward([open, incomplete, aborted], allowed, facts, "some lane is committed")
         }
-        Judgement::RewindAll { open, aborted } => match &facts.sources {
+        Judgement::RewindAll { open, incomplete, aborted } => match &facts.sources {
             None if allowed.contains(&Strategy::Rewind) => Plan::ProbeSources,
-            Some(Ok(())) if allowed.contains(&Strategy::Rewind) => Plan::Rewind(open.clone()),
+            Some(Ok(())) if allowed.contains(&Strategy::Rewind) => {
+                Plan::Rewind(open.iter().chain(incomplete).cloned().collect())
+            }
             // What is open is left so for a person who may allow the way back.
             None | Some(Ok(())) if !allowed.iter().any(|other| other.repairs() || other.gives_up()) => {
                 Plan::Stop(passed_over(allowed, facts, "not in the job's list"))
             }
-            None | Some(_) => forward(open, aborted, allowed, facts, "some lane is committed"),
+            None | Some(_) => forward([open, incomplete, aborted], allowed, facts, "some lane is committed"),
         },
     }
 }
 
 /// Commits what is open, then writes again what is aborted, lane by lane.
 fn forward(
-    open: &[Handle],
-    aborted: &[Handle],
+    [open, incomplete, aborted]: [&Vec<Handle>; 3],
     allowed: &[Strategy],
     facts: &Facts,
     no_rewind: &'static str,
 ) -> Plan {
     if !open.is_empty() {
         return match allowed.contains(&Strategy::Resume) {
-            true => Plan::Resume(open.to_vec()),
+            true => Plan::Resume(open.clone()),
             false => Plan::Stop(passed_over(allowed, facts, no_rewind)),
         };
     }
@@ -306,7 +315,9 @@ fn forward(
         Strategy::Resume | Strategy::Rewind | Strategy::Rewrite | Strategy::Replay => false,
     };
     match allowed.iter().copied().find(able) {
-        Some(strategy) => Plan::GiveUp(aborted.to_vec(), strategy),
+        // What is open has not ended, and is nobody's to give up.
+        _ if !incomplete.is_empty() => Plan::Stop(passed_over(allowed, facts, no_rewind)),
+        Some(strategy) => Plan::GiveUp(aborted.clone(), strategy),
         None => Plan::Stop(passed_over(allowed, facts, no_rewind)),
     }
 }

@@ -22,6 +22,9 @@
 //! the handle's own end, one InitProducerId and one begun transaction explain may hide commits. They still stand in
 //! the data, as commit markers of the producer id behind the one that ended the handle ([`may_hide_commits`]).
 //!
+//! An open transaction is committed by another process only when its records are in the log as they were acknowledged:
+//! a cluster that lost acknowledged records (an unclean leader election, a machine without power) would commit the rest.
+//!
 //! The data decides: a producer id has one transaction at a time in a partition, so the first control batch with P at
 //! or after the handle's first offset ended the handle's transaction. Where it was read, it outranks the coordinator,
 //! whose *Ongoing* may be that of a deposed one; *Complete* is final, so a control batch against it is an incident.
@@ -150,6 +153,8 @@ pub struct LaneLook {
     pub level: TransactionVersion,
     /// Control batches, where they were asked for: one entry per partition of the handle.
     pub markers: Option<Vec<PartitionLook>>,
+    /// Are the records of an open transaction all there, as they were acknowledged? `None`: not read.
+    pub records: Option<Result<(), String>>,
 }
 
 /// The answer to EndTxn with a handle's identity and version, retried until definite where it can be.
@@ -180,6 +185,8 @@ pub enum LaneFate {
     Aborted,
     /// Open: it can be ended with the handle.
     Open,
+    /// Open, but records that were acknowledged are not in the log: it must not be committed.
+    Incomplete(String),
     /// Ending one way or the other: look again.
     InFlight(String),
     /// The coordinator cannot tell: look at the control batches.
@@ -200,6 +207,7 @@ impl fmt::Display for LaneFate {
             Self::Committed => f.write_str("committed"),
             Self::Aborted => f.write_str("aborted by the broker"),
             Self::Open => f.write_str("open"),
+            Self::Incomplete(why) => write!(f, "open, but acknowledged records are missing: {why}"),
             Self::InFlight(why) => write!(f, "ending: {why}"),
             Self::Undetermined(why) => write!(f, "not told by the coordinator: {why}"),
             Self::Unanswered(why) => write!(f, "no answer: {why}"),
@@ -220,6 +228,9 @@ pub fn judge_lane(handle: &Handle, look: &LaneLook) -> LaneFate {
         None => by_coordinator,
         Some(partitions) => weigh(by_coordinator, judge_markers(handle, partitions)),
     };
+    if let (LaneFate::Open, Some(Err(why))) = (&fate, &look.records) {
+        return LaneFate::Incomplete(why.clone());
+    }
     if fate == LaneFate::Open && look.level < handle.version {
         return LaneFate::Unknown(format!(
             "the transaction is open and was begun with {}, but the cluster offers {} now, which cannot end it",
@@ -332,7 +343,8 @@ pub fn judge_markers(handle: &Handle, partitions: &[PartitionLook]) -> LaneFate 
 /// Coordinator and data together.
 fn weigh(coordinator: LaneFate, data: LaneFate) -> LaneFate {
     use LaneFate::{
-        Aborted, BrokersAhead, Committed, Contradiction, InFlight, Open, Unanswered, Undetermined, Unknown,
+        Aborted, BrokersAhead, Committed, Contradiction, InFlight, Incomplete, Open, Unanswered,
+        Undetermined, Unknown,
     };
     match (coordinator, data) {
         (_, data @ (Contradiction(_) | BrokersAhead(_))) => data,
@@ -354,5 +366,8 @@ fn weigh(coordinator: LaneFate, data: LaneFate) -> LaneFate {
         (Undetermined(said), Undetermined(read)) => Contradiction(format!("{said}, and {read}")),
         (_, unknown @ Unknown(_)) | (unknown @ Unknown(_), _) => unknown,
         (fate @ (Contradiction(_) | BrokersAhead(_) | Undetermined(_)), Open | Undetermined(_)) => fate,
+        (Incomplete(_), _) | (_, Incomplete(_)) => {
+            unreachable!("neither coordinator nor control batches tell of records")
+        }
     }
 }

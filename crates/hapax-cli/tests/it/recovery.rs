@@ -8,7 +8,7 @@ use crate::{
     command_line::{Bench, Ended},
     harness::unique,
 };
-use hapax_broker::{Broker, ServerOptions, Settings};
+use hapax_broker::{Broker, ServerOptions, Settings, Step};
 use std::{
     fs,
     path::PathBuf,
@@ -311,6 +311,35 @@ fn abandoned_records_are_exactly_those_that_the_incident_lists() {
             let mut aside: Vec<u64> = text.lines().map(id).collect();
             aside.sort_unstable();
             assert_eq!(aside, missing, "{when}: what was set aside is what is missing");
+        }
+    }
+}
+
+/// A prepared transaction whose records the cluster has lost, by retention here: committing the rest would be a loss.
+#[test]
+fn an_open_transaction_without_all_of_its_records_is_not_committed() {
+    for version in [0, 2] {
+        let case = Case::new(&format!("incomplete-v{version}"), On::Ours(version));
+        case.die("K2:3", &[]);
+        let Cluster::Ours(hosted) = &case.cluster else { panic!("played on our broker") };
+        let end = |isolation| {
+            let read = Judge::shared().read_all(&case.cluster.bootstrap(), &case.topic, isolation).unwrap();
+            let first = read.into_iter().find(|partition| partition.bounds.partition == 0).unwrap();
+            first.records.last().unwrap().offset + 1
+        };
+        let (from, committed) = (end(Isolation::ReadUncommitted), end(Isolation::ReadCommitted));
+        assert!(from > committed, "something is prepared");
+        hosted.broker.step(Step::Retain { topic: case.topic.clone(), partition: 0, from }).unwrap();
+        case.run(&["resume"]).says(4, "acknowledged records are missing");
+        let ended = case.run(&["resume", "rewind"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        assert!(ended.err.contains("rewound"), "{}", ended.err);
+        let found = case.read();
+        let first: Vec<u64> = (0..RECORDS).step_by(PARTITIONS as usize).collect();
+        assert!(first.ends_with(&found[0]) && !found[0].is_empty(), "what was removed is gone, nothing else");
+        for (partition, found) in found.iter().enumerate().skip(1) {
+            let all: Vec<u64> = (partition as u64..RECORDS).step_by(PARTITIONS as usize).collect();
+            assert_eq!(found, &all, "partition {partition}");
         }
     }
 }

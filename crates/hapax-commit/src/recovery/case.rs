@@ -88,7 +88,12 @@ impl Case {
     }
 
     pub(super) fn end(&mut self, commit: bool) -> Effect {
-        assert!(self.fate == LaneFate::Open, "only an open transaction is ended");
+        let may_end = match self.fate {
+            LaneFate::Open => true,
+            LaneFate::Incomplete(_) => !commit,
+            _ => false,
+        };
+        assert!(may_end, "only an open transaction is ended, and committed only with all of its records");
         self.stage = Stage::Ending { commit };
         Effect::EndTxn { handle: self.handle.clone(), commit }
     }
@@ -131,7 +136,11 @@ impl Case {
                 self.fate = LaneFate::Contradiction(why);
             }
             LaneFate::Aborted => self.confirmed = markers,
-            LaneFate::Unknown(_) | LaneFate::Contradiction(_) | LaneFate::Open | LaneFate::Committed => {}
+            LaneFate::Unknown(_)
+            | LaneFate::Contradiction(_)
+            | LaneFate::Open
+            | LaneFate::Incomplete(_)
+            | LaneFate::Committed => {}
         }
         self.stage = Stage::Seen;
         Next::Settle
@@ -166,7 +175,11 @@ impl Case {
         assert!(self.stage == Stage::ReadingBack, "nobody reads back {}", self.handle.at());
         self.fate = match judge_markers(&self.handle, partitions) {
             LaneFate::Committed | LaneFate::Unknown(_) => LaneFate::Committed,
-            LaneFate::InFlight(_) | LaneFate::Undetermined(_) | LaneFate::Unanswered(_) | LaneFate::Open => {
+            LaneFate::InFlight(_)
+            | LaneFate::Undetermined(_)
+            | LaneFate::Unanswered(_)
+            | LaneFate::Incomplete(_)
+            | LaneFate::Open => {
                 self.attempt = self.attempt.saturating_add(1);
                 return Next::Do(Box::new(self.ask_back()));
             }

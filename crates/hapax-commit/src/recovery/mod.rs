@@ -426,6 +426,7 @@ impl Recovery {
             LaneFate::Committed
             | LaneFate::Aborted
             | LaneFate::Open
+            | LaneFate::Incomplete(_)
             | LaneFate::InFlight(_)
             | LaneFate::Undetermined(_)
             | LaneFate::Unknown(_)

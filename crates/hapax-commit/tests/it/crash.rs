@@ -91,7 +91,7 @@ impl World {
                 let markers = markers.then(|| self.partitions(handle));
                 Input::Looked {
                     at: handle.at(),
-                    look: LaneLook { described, level: self.broker.version, markers },
+                    look: LaneLook { described, level: self.broker.version, markers, records: None },
                 }
             }
             Effect::EndTxn { handle, commit } => {

@@ -17,6 +17,7 @@ enum Kind {
     Aborted,
     Open,
     InFlight,
+    Incomplete,
     Undetermined,
     Unanswered,
     Unknown,
@@ -29,6 +30,7 @@ fn kind(fate: &LaneFate) -> Kind {
         LaneFate::Committed => Kind::Committed,
         LaneFate::Aborted => Kind::Aborted,
         LaneFate::Open => Kind::Open,
+        LaneFate::Incomplete(_) => Kind::Incomplete,
         LaneFate::InFlight(_) => Kind::InFlight,
         LaneFate::Undetermined(_) => Kind::Undetermined,
         LaneFate::Unanswered(_) => Kind::Unanswered,
@@ -54,7 +56,7 @@ fn marker(marker: Marker, epoch: i16) -> PartitionEnd {
 fn look(described: Described, ends: Option<Vec<PartitionEnd>>) -> LaneLook {
     let part = |(partition, end)| PartitionLook { topic: "out".into(), partition, end };
     let markers = ends.map(|ends| (0..).zip(ends).map(part).collect());
-    LaneLook { described, level: TransactionVersion::V2, markers }
+    LaneLook { described, level: TransactionVersion::V2, markers, records: None }
 }
 
 fn judge(described: Described, ends: Vec<PartitionEnd>) -> Kind {
@@ -275,15 +277,15 @@ fn an_epoch_is_judged_by_all_its_lanes() {
     assert_eq!(judged(&[OPEN, COMMITTED, OPEN], false), Judgement::ResumeAll { open: open(&[0, 2]) });
     assert_eq!(
         judged(&[ABORTED, OPEN], false),
-        Judgement::RewindAll { open: open(&[1]), aborted: open(&[0]) }
+        Judgement::RewindAll { open: open(&[1]), incomplete: vec![], aborted: open(&[0]) }
     );
     assert_eq!(
         judged(&[ABORTED, ABORTED], false),
-        Judgement::RewindAll { open: open(&[]), aborted: open(&[0, 1]) }
+        Judgement::RewindAll { open: open(&[]), incomplete: vec![], aborted: open(&[0, 1]) }
     );
     assert_eq!(
         judged(&[ABORTED, OPEN, COMMITTED], false),
-        Judgement::Mixed { open: open(&[1]), aborted: open(&[0]) }
+        Judgement::Mixed { open: open(&[1]), incomplete: vec![], aborted: open(&[0]) }
     );
     assert_eq!(judged(&[ABORTED, OPEN, unknown()], false), Judgement::Stuck { open: open(&[1]) });
     assert_eq!(judged(&[COMMITTED, unknown()], false), Judgement::Stuck { open: open(&[]) });
@@ -291,6 +293,28 @@ fn an_epoch_is_judged_by_all_its_lanes() {
     assert_eq!(judged(&[OPEN, silent()], true), Judgement::Hurry { open: open(&[0]) });
     assert_eq!(judged(&[OPEN, silent(), ABORTED], true), Judgement::Wait);
     assert_eq!(judged(&[unknown(), silent()], true), Judgement::Wait);
+}
+
+/// A cluster that lost acknowledged records would commit the rest.
+#[test]
+fn an_open_lane_without_all_of_its_records_is_never_among_those_to_commit() {
+    let lost = || LaneFate::Incomplete("sequence 4 is missing".into());
+    let handles = |shards: &[u32]| shards.iter().map(|shard| handle(*shard, 1)).collect::<Vec<_>>();
+    let (open, incomplete) = (handles(&[1]), handles(&[0]));
+    let back = Judgement::RewindAll { open: open.clone(), incomplete: incomplete.clone(), aborted: vec![] };
+    assert_eq!(judged(&[lost(), OPEN], false), back);
+    assert_eq!(judged(&[lost(), OPEN, silent()], true), Judgement::Wait, "no hurry forward");
+    assert_eq!(chosen(&[lost(), OPEN], &Strategy::DEFAULT, Some(Ok(()))), Plan::Rewind(handles(&[1, 0])));
+    let on = Judgement::Mixed { open, incomplete, aborted: vec![] };
+    assert_eq!(judged(&[lost(), OPEN, COMMITTED], false), on);
+    assert_eq!(chosen(&[lost(), OPEN, COMMITTED], &Strategy::DEFAULT, None), Plan::Resume(handles(&[1])));
+    let all = [Strategy::Resume, Strategy::Abandon];
+    assert!(matches!(chosen(&[lost(), COMMITTED], &all, None), Plan::Stop(_)), "it has not ended");
+    let look = LaneLook {
+        records: Some(Err("sequence 4 is missing".into())),
+        ..look(known(State::Ongoing, identity(100, 5)), None)
+    };
+    assert_eq!(kind(&judge_lane(&of(TransactionVersion::V2), &look)), Kind::Incomplete);
 }
 
 #[test]

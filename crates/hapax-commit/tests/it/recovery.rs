@@ -20,6 +20,8 @@ struct Brokers {
     markers: BTreeMap<IdAt, PartitionEnd>,
     answers: BTreeMap<IdAt, VecDeque<EndTxnAnswer>>,
     sources: Option<String>,
+    /// Of these handles, records are not in the log.
+    missing: BTreeMap<IdAt, String>,
     /// Why a strategy cannot.
     repairs: BTreeMap<Strategy, String>,
     beyond: BTreeMap<IdAt, String>,
@@ -92,7 +94,8 @@ impl Brokers {
             Effect::Look { handle, markers, .. } => {
                 let described = self.described.get_mut(&handle.at()).and_then(next).unwrap_or_else(silent);
                 let markers = markers.then(|| self.partitions(handle));
-                let look = LaneLook { described, level: TransactionVersion::V2, markers };
+                let records = self.missing.get(&handle.at()).cloned().map(Err);
+                let look = LaneLook { described, level: TransactionVersion::V2, markers, records };
                 Input::Looked { at: handle.at(), look }
             }
             Effect::EndTxn { handle, commit } => {
@@ -391,6 +394,30 @@ fn what_was_written_again_and_aborted_again_is_written_once_more() {
         machine.check().unwrap();
     }
     panic!("no end in sight");
+}
+
+/// A cluster that lost acknowledged records would commit the rest: that transaction is aborted instead, and the input read
+/// again while nothing is committed.
+#[test]
+fn an_open_transaction_that_lost_records_is_never_committed() {
+    let lost = || "in out-0 sequence 4 is missing".to_owned();
+    let mut brokers = two(open(0), open(1));
+    brokers.described.insert(handle(0, 2).at(), [open(0), open(0), aborted(0)].into());
+    brokers.described.insert(handle(1, 2).at(), [open(1), open(1), aborted(1)].into());
+    brokers.missing.insert(handle(0, 2).at(), lost());
+    let effects = recover(&in_doubt(), &mut brokers);
+    assert_eq!(count(&effects, |effect| matches!(effect, Effect::EndTxn { commit: true, .. })), 0);
+    assert_eq!(count(&effects, |effect| matches!(effect, Effect::EndTxn { commit: false, .. })), 2);
+    assert_eq!(done(&effects).resolved, Some((Epoch(2), Resolution::Rewound)));
+
+    // No way back: nobody ends it, and a person is told what is missing.
+    for allowed in [Strategy::DEFAULT.as_slice(), &[Strategy::Resume, Strategy::Abandon]] {
+        let mut brokers = two(open(0), committed(1));
+        brokers.missing.insert(handle(0, 2).at(), lost());
+        let effects = recover_with(&in_doubt(), &mut brokers, allowed);
+        assert_eq!(count(&effects, is_end), 0);
+        assert!(incident(&effects).to_string().contains("sequence 4 is missing"), "{}", incident(&effects));
+    }
 }
 
 /// The incident is written before the slot that names it.

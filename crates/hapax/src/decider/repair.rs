@@ -51,8 +51,8 @@ impl Rewrite<'_> {
     /// # Errors
     /// Brokers that do not answer now, or refuse: nothing is known then, and another run may try.
     pub(super) async fn out_of_log(&self) -> Outcome<Handle> {
-        if let Err(why) = compare(self.host, self.client, self.handle).await? {
-            return Ok(Err(why));
+        if let Err(error) = compare(self.host, self.client, self.handle).await {
+            return self.unread(error);
         }
         let mut producer = self.producer().await?;
         for part in &self.handle.partitions {
@@ -181,20 +181,15 @@ fn reader<'a>(
 }
 
 /// Reads everything that a transaction has written, and compares it with its handle.
-async fn compare(host: &Host, client: &Client, handle: &Handle) -> Outcome<()> {
+///
+/// # Errors
+/// It is not all there, or could not be read now.
+pub(super) async fn compare(host: &Host, client: &Client, handle: &Handle) -> Result<(), WrittenError> {
     for part in &handle.partitions {
         let mut reader = reader(host, client, handle, part);
-        loop {
-            match reader.next().await {
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                Err(error) => {
-                    return unread(format!("reading what {} wrote", handle.transactional_id), error);
-                }
-            }
-        }
+        while reader.next().await?.is_some() {}
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 /// What is not there for good is a reason to pass a strategy over; the rest ends the run.
@@ -224,8 +219,8 @@ fn as_it_was<'a>(records: &'a Records, view: &RecordView) -> RecordRef<'a> {
 /// Brokers or the file system do not answer now.
 pub(super) async fn set_aside(host: &Host, clients: &[(Client, Handle)], path: &Path) -> Outcome<()> {
     for (client, handle) in clients {
-        if let Err(why) = compare(host, client, handle).await? {
-            return Ok(Err(why));
+        if let Err(error) = compare(host, client, handle).await {
+            return unread(format!("setting {} aside", handle.transactional_id), error);
         }
     }
     let failed = |error: io::Error| JobError::Run {
@@ -244,8 +239,7 @@ pub(super) async fn set_aside(host: &Host, clients: &[(Client, Handle)], path: &
                     Ok(Some(records)) => {
                         let mut text = Vec::new();
                         for view in records.views() {
-                            serde_json::to_writer(&mut text, &line(handle, part, &records, view))
-                                .map_err(|error| failed(error.into()))?;
+                            text.extend_from_slice(line(handle, part, &records, view).to_string().as_bytes());
                             text.push(b'\n');
                         }
                         file.write_all(&text).map_err(failed)?;

@@ -59,7 +59,7 @@ impl World {
             Effect::Look { handle, markers, .. } => {
                 let markers = markers.then(|| self.controls(&handle));
                 let described = self.describe(&handle.transactional_id);
-                let look = LaneLook { described, level: self.broker.version, markers };
+                let look = LaneLook { described, level: self.broker.version, markers, records: None };
                 Input::Looked { at: handle.at(), look }
             }
             Effect::EndTxn { handle, commit } => {
