@@ -137,7 +137,10 @@ pub fn judge_epoch<'a>(
             LaneFate::Incomplete(_) => incomplete.push(handle.clone()),
             LaneFate::Committed => committed = true,
             LaneFate::Aborted => aborted.push(handle.clone()),
-            LaneFate::Unknown(_) | LaneFate::Contradiction(_) | LaneFate::BrokersAhead(_) => stuck = true,
+            LaneFate::Unknown(_)
+            | LaneFate::Contradiction(_)
+            | LaneFate::BrokersAhead(_)
+            | LaneFate::BrokersBehind(_) => stuck = true,
             LaneFate::InFlight(_) | LaneFate::Undetermined(_) | LaneFate::Unanswered(_) => pending = true,
         }
     }

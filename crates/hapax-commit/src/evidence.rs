@@ -14,6 +14,7 @@
 //! | Empty (P, E), V2 also Complete* (P, E) | never begun: the data decides | the same |
 //! | PrepareCommit, CompleteCommit beyond these | brokers ahead of the store | the same |
 //! | anything else beyond, forgotten | the data decides | the same |
+//! | (P, below E) | brokers behind the store: they lost what they knew | the same |
 //!
 //! CompleteAbort at E+2 proves nothing by itself: 4.0.0 bumps twice at a time-out, but a run that woke inside its
 //! start may also have initialised the id after the commit and left a transaction of its own to be timed out.
@@ -199,6 +200,8 @@ pub enum LaneFate {
     Contradiction(String),
     /// Something was committed under this id that no slot decided: this is an old copy of the store.
     BrokersAhead(String),
+    /// The coordinator knows less than it once answered: the brokers are an old copy, or have lost acknowledged writes.
+    BrokersBehind(String),
 }
 
 impl fmt::Display for LaneFate {
@@ -214,6 +217,7 @@ impl fmt::Display for LaneFate {
             Self::Unknown(why) => write!(f, "unknown: {why}"),
             Self::Contradiction(why) => write!(f, "contradiction: {why}"),
             Self::BrokersAhead(why) => write!(f, "the brokers are ahead of the store: {why}"),
+            Self::BrokersBehind(why) => write!(f, "the brokers are behind the store: {why}"),
         }
     }
 }
@@ -221,7 +225,7 @@ impl fmt::Display for LaneFate {
 /// What a look says about a handle.
 pub fn judge_lane(handle: &Handle, look: &LaneLook) -> LaneFate {
     let by_coordinator = judge_described(handle, &look.described);
-    if matches!(by_coordinator, LaneFate::BrokersAhead(_)) {
+    if matches!(by_coordinator, LaneFate::BrokersAhead(_) | LaneFate::BrokersBehind(_)) {
         return by_coordinator;
     }
     let fate = match &look.markers {
@@ -249,6 +253,11 @@ pub fn judge_described(handle: &Handle, described: &Described) -> LaneFate {
     };
     let seen =
         || format!("{} has {} at {identity}, the handle {}", handle.at(), state.name(), handle.identity);
+    if identity.producer_id == handle.identity.producer_id
+        && identity.producer_epoch < handle.identity.producer_epoch
+    {
+        return LaneFate::BrokersBehind(seen());
+    }
     let past = past(handle.identity, identity);
     let ended_at = match handle.version {
         TransactionVersion::V1 => 0,
@@ -343,11 +352,12 @@ pub fn judge_markers(handle: &Handle, partitions: &[PartitionLook]) -> LaneFate 
 /// Coordinator and data together.
 fn weigh(coordinator: LaneFate, data: LaneFate) -> LaneFate {
     use LaneFate::{
-        Aborted, BrokersAhead, Committed, Contradiction, InFlight, Incomplete, Open, Unanswered,
-        Undetermined, Unknown,
+        Aborted, BrokersAhead, BrokersBehind, Committed, Contradiction, InFlight, Incomplete, Open,
+        Unanswered, Undetermined, Unknown,
     };
     match (coordinator, data) {
-        (_, data @ (Contradiction(_) | BrokersAhead(_))) => data,
+        (_, data @ (Contradiction(_) | BrokersAhead(_) | BrokersBehind(_))) => data,
+        (behind @ BrokersBehind(_), _) => behind,
         (Committed, Aborted) => Contradiction("the coordinator says committed, the data aborted".into()),
         (Aborted, Committed) => Contradiction("the coordinator says aborted, the data committed".into()),
         // Markers come from the coordinator; while it says Ongoing it is deposed, or somebody else wrote them.

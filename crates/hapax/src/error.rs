@@ -124,6 +124,8 @@ pub enum Code {
     MarkerMissing,
     /// Records of a decided epoch were given up, as the job's list allows.
     RecordsGivenUp,
+    /// The brokers are behind the store.
+    BrokersStale,
     /// Writing failed.
     Write,
     /// Reading failed.
@@ -171,6 +173,7 @@ impl Code {
             Self::TopicChanged => "E0407",
             Self::MarkerMissing => "E0408",
             Self::RecordsGivenUp => "E0409",
+            Self::BrokersStale => "E0410",
             Self::Superseded => "E0501",
             Self::Store => "E0601",
             Self::StoreDamaged => "E0602",

@@ -53,6 +53,7 @@ pub(crate) struct Reporter<'a> {
 pub(crate) fn commit_phase(reporter: &Reporter<'_>, incident: &Incident) -> JobError {
     let code = match incident.kind {
         IncidentKind::BrokersAhead => Code::StoreStale,
+        IncidentKind::BrokersBehind => Code::BrokersStale,
         IncidentKind::Unresolved(_) => Code::CommitPhase,
     };
     let in_doubt = incident.lanes.iter().map(|lane| InDoubt {
@@ -137,6 +138,11 @@ fn next_steps(incident: &Incident, unresolved: Option<&Unresolved>) -> Vec<Strin
         IncidentKind::BrokersAhead => vec![
             "mount or restore the newest copy of the checkpoint store, then start the job again".to_owned(),
             "or begin anew with --fresh, knowing that records may be written a second time".to_owned(),
+        ],
+        IncidentKind::BrokersBehind => vec![
+            "bring the newest state of the cluster back (of an embedded broker, its journal), then start the job again"
+                .to_owned(),
+            "or begin anew with --fresh, knowing that records are missing or may be written a second time".to_owned(),
         ],
         IncidentKind::Unresolved(_) => vec![
             "keep the store and the sink's topics as they are: the handles name every record in doubt"

@@ -42,7 +42,8 @@ pub(super) enum Next {
     /// The lane's fate stands, for now.
     Settle,
     Do(Box<Effect>),
-    BrokersAhead,
+    /// Brokers and store do not belong together.
+    OutOfStep,
 }
 
 impl Case {
@@ -118,7 +119,7 @@ impl Case {
         };
         self.fate = judge_lane(&self.handle, look);
         match &self.fate {
-            LaneFate::BrokersAhead(_) => return Next::BrokersAhead,
+            LaneFate::BrokersAhead(_) | LaneFate::BrokersBehind(_) => return Next::OutOfStep,
             LaneFate::Undetermined(_) if !markers => return Next::Do(Box::new(self.look(true))),
             LaneFate::InFlight(_) | LaneFate::Unanswered(_) | LaneFate::Undetermined(_) => {
                 return Next::Do(Box::new(self.look_again(markers)));
@@ -186,7 +187,9 @@ impl Case {
             LaneFate::Aborted => {
                 LaneFate::Contradiction("the coordinator answered committed, the data says aborted".into())
             }
-            LaneFate::Contradiction(why) | LaneFate::BrokersAhead(why) => LaneFate::Contradiction(why),
+            LaneFate::Contradiction(why) | LaneFate::BrokersAhead(why) | LaneFate::BrokersBehind(why) => {
+                LaneFate::Contradiction(why)
+            }
         };
         self.stage = Stage::Seen;
         Next::Settle

@@ -415,9 +415,9 @@ impl Recovery {
         let (handle, attempt) = self.surveys.get_mut(at).expect("an id is surveyed when asked for");
         let fate = beyond.map_or_else(|| judge_described(handle, described), LaneFate::BrokersAhead);
         match fate {
-            fate @ LaneFate::BrokersAhead(_) => {
+            fate @ (LaneFate::BrokersAhead(_) | LaneFate::BrokersBehind(_)) => {
                 let lanes = [LaneReport { handle: handle.clone(), fate }].into();
-                self.stop(IncidentKind::BrokersAhead, lanes, Vec::new());
+                self.out_of_step(lanes);
             }
             LaneFate::Unanswered(_) => {
                 *attempt = attempt.saturating_add(1);
@@ -480,11 +480,20 @@ impl Recovery {
         match next {
             Next::Settle => {}
             Next::Do(effect) => self.effects.push_back(*effect),
-            Next::BrokersAhead => {
+            Next::OutOfStep => {
                 let lanes = self.reports();
-                self.stop(IncidentKind::BrokersAhead, lanes, Vec::new());
+                self.out_of_step(lanes);
             }
         }
+    }
+
+    fn out_of_step(&mut self, lanes: Vec<LaneReport>) {
+        let is_behind = |lane: &LaneReport| matches!(lane.fate, LaneFate::BrokersBehind(_));
+        let kind = match lanes.iter().any(is_behind) {
+            true => IncidentKind::BrokersBehind,
+            false => IncidentKind::BrokersAhead,
+        };
+        self.stop(kind, lanes, Vec::new());
     }
 
     /// Judges the epoch whenever no act is under way, and does what follows.

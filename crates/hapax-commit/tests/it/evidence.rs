@@ -23,6 +23,7 @@ enum Kind {
     Unknown,
     Contradiction,
     BrokersAhead,
+    BrokersBehind,
 }
 
 fn kind(fate: &LaneFate) -> Kind {
@@ -37,6 +38,7 @@ fn kind(fate: &LaneFate) -> Kind {
         LaneFate::Unknown(_) => Kind::Unknown,
         LaneFate::Contradiction(_) => Kind::Contradiction,
         LaneFate::BrokersAhead(_) => Kind::BrokersAhead,
+        LaneFate::BrokersBehind(_) => Kind::BrokersBehind,
     }
 }
 

@@ -420,6 +420,22 @@ fn an_open_transaction_that_lost_records_is_never_committed() {
     }
 }
 
+/// A coordinator that once answered the handle's identity and now has an earlier one has lost what it knew.
+#[test]
+fn brokers_that_know_less_than_they_once_answered_stop_the_start_before_anything_is_cleared() {
+    for described in [[known(State::CompleteCommit, 100, 4)], [known(State::Ongoing, 100, 3)]] {
+        let mut brokers = two(open(0), open(1)).say(&handle(0, 2), described.clone());
+        let effects = recover(&in_doubt(), &mut brokers);
+        assert_eq!(incident(&effects).kind, IncidentKind::BrokersBehind);
+        assert_eq!(count(&effects, is_end), 0);
+        // Of an id whose outcome is in the chain, too: what was committed may be gone.
+        let mut brokers = two(open(0), open(1)).say(&handle(0, 1), described);
+        let effects = recover(&in_doubt(), &mut brokers);
+        assert_eq!(incident(&effects).kind, IncidentKind::BrokersBehind);
+        assert_eq!(count(&effects, |effect| matches!(effect, Effect::ClearId { .. })), 0);
+    }
+}
+
 /// The incident is written before the slot that names it.
 #[test]
 fn records_are_given_up_by_a_slot_that_names_the_incident() {
