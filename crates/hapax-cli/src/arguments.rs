@@ -2,6 +2,7 @@
 
 use crate::crash::CrashAt;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use hapax_commit::Strategy;
 use std::{net::SocketAddr, path::PathBuf};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -77,6 +78,9 @@ pub(crate) struct RunArguments {
     /// Begin anew although there is, or was, a job of this name: records may be written a second time
     #[arg(long)]
     pub(crate) fresh: bool,
+    /// Allow a recovery strategy for this start, after those of the pipeline file: what an incident asks a person for
+    #[arg(long, value_name = "STRATEGY", value_parser = strategy)]
+    pub(crate) recover: Vec<Strategy>,
     /// Write a summary as one JSON object to standard output at the end
     #[arg(long)]
     pub(crate) json: bool,
@@ -89,6 +93,11 @@ pub(crate) struct RunArguments {
     /// For the demo: end at once when standard input closes
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
+}
+
+fn strategy(name: &str) -> Result<Strategy, String> {
+    let known = || Strategy::ALL.map(Strategy::name).join(", ");
+    Strategy::parse(name).ok_or_else(|| format!("there is no such strategy; there are {}", known()))
 }
 
 /// Takes about half a minute. Exit code 0 only if nothing is lost and nothing duplicated.

@@ -36,7 +36,7 @@ impl FromStr for CrashAt {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
         let point = Point::from_name(name).ok_or_else(|| {
-            let known: Vec<&str> = Point::ALL.into_iter().map(Point::name).collect();
+            let known: Vec<&str> = Point::all().map(Point::name).collect();
             format!("there is no crash point {name:?}; there are {}", known.join(", "))
         })?;
         let mut crash = Self { point, reach: 1, mode: Mode::Kill };

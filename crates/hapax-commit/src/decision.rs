@@ -7,21 +7,28 @@
 //! | --- | --- |
 //! | all committed | record it |
 //! | none aborted | resume the open ones, nearest deadline first |
-//! | some aborted, none committed | rewind: end the open ones, look again, give the epoch up |
-//! | some aborted, some committed | resume the open ones; the aborted need `rewrite` or `replay` |
+//! | some aborted, none committed | rewind: end the open ones, look again, give the epoch up; else as below |
+//! | some aborted, some committed | resume the open ones, then write the aborted ones again |
+//! | one open lane lost records, none committed | as if it were aborted: rewind |
+//! | one open lane lost records, one committed | resume the others, never that one, then a person |
 //! | one cannot be told for good | resume the open ones, never go back, then a person |
 //! | one does not answer yet | wait; with a deadline near and none aborted, resume the open ones |
 //!
 //! With a lane known to be aborted and another silent it waits in any case: an open lane that times out meanwhile
 //! is one more aborted lane, which going back needs anyway, while committing it would make going back impossible.
+//!
+//! The judgement says whether to go back or forward; the job's list says what is allowed. Each aborted lane is written
+//! again by the first of `rewrite` and `replay` in the list that can; when none can, `set-aside` or `abandon`, whichever
+//! comes first. With nothing but `resume` allowed the open lanes are left open: committing one would take the way
+//! back from a person who allows it next.
 
-use crate::{evidence::LaneFate, handle::Handle};
-use alloc::{string::String, vec::Vec};
+use crate::{evidence::LaneFate, handle::Handle, id::IdAt};
+use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Ways to resolve an epoch in doubt. A job lists those that it allows, in the order of preference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
     /// Commit with the handle.
@@ -41,6 +48,25 @@ pub enum Strategy {
 impl Strategy {
     /// What a job allows unless it says otherwise.
     pub const DEFAULT: [Self; 4] = [Self::Resume, Self::Rewind, Self::Rewrite, Self::Replay];
+
+    /// All, in the order in which they are told of.
+    pub const ALL: [Self; 6] =
+        [Self::Resume, Self::Rewind, Self::Rewrite, Self::Replay, Self::SetAside, Self::Abandon];
+
+    /// Reads the name of the pipeline file.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|strategy| strategy.name() == name)
+    }
+
+    /// Writes the records of an aborted transaction again.
+    pub fn repairs(self) -> bool {
+        matches!(self, Self::Rewrite | Self::Replay)
+    }
+
+    /// Goes on without the records of an aborted transaction.
+    pub fn gives_up(self) -> bool {
+        matches!(self, Self::Abandon | Self::SetAside)
+    }
 
     /// Its name in the pipeline file.
     pub fn name(self) -> &'static str {
@@ -69,11 +95,19 @@ pub enum Judgement {
     RewindAll {
         /// To be aborted.
         open: Vec<Handle>,
+        /// Open without all of their records: to be aborted, never committed.
+        incomplete: Vec<Handle>,
+        /// Aborted already.
+        aborted: Vec<Handle>,
     },
     /// Some lane is aborted, some committed.
     Mixed {
         /// To be committed.
         open: Vec<Handle>,
+        /// Open without all of their records: never committed.
+        incomplete: Vec<Handle>,
+        /// To be written again.
+        aborted: Vec<Handle>,
     },
     /// A lane's outcome will not be known, or two facts exclude each other.
     Stuck {
@@ -95,28 +129,34 @@ pub fn judge_epoch<'a>(
     hurry: bool,
 ) -> Judgement {
     let mut open: Vec<Handle> = Vec::new();
-    let (mut committed, mut aborted, mut stuck, mut pending) = (false, false, false, false);
+    let (mut aborted, mut incomplete): (Vec<Handle>, Vec<Handle>) = (Vec::new(), Vec::new());
+    let (mut committed, mut stuck, mut pending) = (false, false, false);
     for (handle, fate) in lanes {
         match fate {
             LaneFate::Open => open.push(handle.clone()),
+            LaneFate::Incomplete(_) => incomplete.push(handle.clone()),
             LaneFate::Committed => committed = true,
-            LaneFate::Aborted => aborted = true,
-            LaneFate::Unknown(_) | LaneFate::Contradiction(_) | LaneFate::BrokersAhead(_) => stuck = true,
+            LaneFate::Aborted => aborted.push(handle.clone()),
+            LaneFate::Unknown(_)
+            | LaneFate::Contradiction(_)
+            | LaneFate::BrokersAhead(_)
+            | LaneFate::BrokersBehind(_) => stuck = true,
             LaneFate::InFlight(_) | LaneFate::Undetermined(_) | LaneFate::Unanswered(_) => pending = true,
         }
     }
     open.sort_by_key(|handle| handle.deadline_ms);
+    let is_broken = !aborted.is_empty() || !incomplete.is_empty();
     if pending {
-        return if hurry && !aborted && !open.is_empty() {
+        return if hurry && !is_broken && !open.is_empty() {
             Judgement::Hurry { open }
         } else {
             Judgement::Wait
         };
     }
-    match (stuck, aborted, committed) {
+    match (stuck, is_broken, committed) {
         (true, _, _) => Judgement::Stuck { open },
-        (false, true, true) => Judgement::Mixed { open },
-        (false, true, false) => Judgement::RewindAll { open },
+        (false, true, true) => Judgement::Mixed { open, incomplete, aborted },
+        (false, true, false) => Judgement::RewindAll { open, incomplete, aborted },
         (false, false, _) if open.is_empty() => Judgement::Committed,
         (false, false, _) => Judgement::ResumeAll { open },
     }
@@ -124,9 +164,37 @@ pub fn judge_epoch<'a>(
 
 /// What the choice needs to know beside the lanes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RewindFacts {
+pub struct Facts {
     /// Does each source still serve the positions to go back to? `None`: not asked yet.
     pub sources: Option<Result<(), String>>,
+    /// What became of tries to write aborted transactions again, by the id of their handle.
+    pub repairs: BTreeMap<IdAt, Repair>,
+    /// Why the records could not be set aside.
+    pub not_set_aside: Option<String>,
+}
+
+/// The tries to write one aborted transaction again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    /// Strategies that could not, and why.
+    pub refused: Vec<(Strategy, String)>,
+    /// Prepared again, to take the aborted one's place.
+    pub prepared: Option<Handle>,
+}
+
+impl Facts {
+    /// The first strategy of the list that has not failed to write a lane again.
+    fn next_repair(&self, allowed: &[Strategy], handle: &Handle) -> Option<Strategy> {
+        let failed = |strategy: Strategy| {
+            let repair = self.repairs.get(&handle.at());
+            repair.is_some_and(|repair| repair.refused.iter().any(|(refused, _)| *refused == strategy))
+        };
+        allowed.iter().copied().find(|strategy| strategy.repairs() && !failed(*strategy))
+    }
+
+    fn prepared(&self, handle: &Handle) -> Option<&Handle> {
+        self.repairs.get(&handle.at()).and_then(|repair| repair.prepared.as_ref())
+    }
 }
 
 /// What to do next.
@@ -142,6 +210,12 @@ pub enum Plan {
     ProbeSources,
     /// Abort these, look again at all; with none open and all seen aborted twice, give the epoch up.
     Rewind(Vec<Handle>),
+    /// Write these again, each by a strategy, and prepare them.
+    Repair(Vec<(Handle, Strategy)>),
+    /// Put what was prepared again in the place of what was aborted.
+    Amend(Vec<Handle>),
+    /// Go on without the records of these, kept aside first or not.
+    GiveUp(Vec<Handle>, Strategy),
     /// Nothing that is allowed and possible is left.
     Stop(Vec<PassedOver>),
 }
@@ -160,12 +234,12 @@ pub struct PassedOver {
 pub enum PassReason {
     /// The job does not list it.
     NotAllowed,
-    /// This release does not have it.
-    NotBuilt,
     /// The evidence excludes it.
     DoesNotFit(&'static str),
     /// A source does not have the records any more.
     SourceGone(String),
+    /// It was tried and could not.
+    Refused(String),
 }
 
 impl fmt::Display for PassedOver {
@@ -173,80 +247,111 @@ impl fmt::Display for PassedOver {
         let name = self.strategy.name();
         match &self.why {
             PassReason::NotAllowed => write!(f, "{name}: not in the job's list"),
-            PassReason::NotBuilt => write!(f, "{name}: not in this release"),
             PassReason::DoesNotFit(why) => write!(f, "{name}: {why}"),
             PassReason::SourceGone(why) => write!(f, "{name}: a source cannot be read again: {why}"),
+            PassReason::Refused(why) => write!(f, "{name}: {why}"),
         }
     }
 }
 
-/// Chooses among the strategies that are allowed, in their order.
-pub fn choose(judgement: &Judgement, allowed: &[Strategy], facts: &RewindFacts) -> Plan {
+/// Chooses among the strategies that are allowed.
+pub fn choose(judgement: &Judgement, allowed: &[Strategy], facts: &Facts) -> Plan {
+    let may_resume = allowed.contains(&Strategy::Resume);
     match judgement {
         Judgement::Committed => Plan::Record,
         Judgement::Wait => Plan::Wait,
-        Judgement::Hurry { open } => {
-            if allowed.contains(&Strategy::Resume) {
-                Plan::Resume(open.clone())
-            } else {
-                Plan::Wait
-            }
+        Judgement::Hurry { open } if may_resume => Plan::Resume(open.clone()),
+        Judgement::Hurry { .. } => Plan::Wait,
+        Judgement::ResumeAll { open } | Judgement::Stuck { open } if may_resume && !open.is_empty() => {
+            Plan::Resume(open.clone())
         }
-        Judgement::ResumeAll { open } => forward(open, allowed, facts, "the open lanes need `resume`"),
-        Judgement::Mixed { open } => forward(open, allowed, facts, "some lane is committed"),
-        Judgement::Stuck { open } => forward(open, allowed, facts, "a lane may be committed"),
-        Judgement::RewindAll { open } => match &facts.sources {
-            _ if !allowed.contains(&Strategy::Rewind) => {
-                Plan::Stop(passed_over(allowed, PassReason::NotAllowed))
+        Judgement::ResumeAll { .. } => {
+            Plan::Stop(passed_over(allowed, facts, "no lane is aborted, the open ones need `resume`"))
+        }
+        Judgement::Stuck { .. } => Plan::Stop(passed_over(allowed, facts, "a lane may be committed")),
+        Judgement::Mixed { open, incomplete, aborted } => {
+            forward([open, incomplete, aborted], allowed, facts, "some lane is committed")
+        }
+        Judgement::RewindAll { open, incomplete, aborted } => match &facts.sources {
+            None if allowed.contains(&Strategy::Rewind) => Plan::ProbeSources,
+            Some(Ok(())) if allowed.contains(&Strategy::Rewind) => {
+                Plan::Rewind(open.iter().chain(incomplete).cloned().collect())
             }
-            None => Plan::ProbeSources,
-            Some(Ok(())) => Plan::Rewind(open.clone()),
-            // There is no way back any more, so what can still be saved is what is open.
-            Some(Err(_)) if !open.is_empty() && allowed.contains(&Strategy::Resume) => {
-                Plan::Resume(open.clone())
+            // What is open is left so for a person who may allow the way back.
+            None | Some(Ok(())) if !allowed.iter().any(|other| other.repairs() || other.gives_up()) => {
+                Plan::Stop(passed_over(allowed, facts, "not in the job's list"))
             }
-            Some(Err(why)) => Plan::Stop(passed_over(allowed, PassReason::SourceGone(why.clone()))),
+            None | Some(_) => forward([open, incomplete, aborted], allowed, facts, "some lane is committed"),
         },
     }
 }
 
-/// Commits what is open; the rest needs strategies that this release does not have.
-fn forward(open: &[Handle], allowed: &[Strategy], facts: &RewindFacts, no_rewind: &'static str) -> Plan {
-    if !open.is_empty() && allowed.contains(&Strategy::Resume) {
-        return Plan::Resume(open.to_vec());
+/// Commits what is open, then writes again what is aborted, lane by lane.
+fn forward(
+    [open, incomplete, aborted]: [&Vec<Handle>; 3],
+    allowed: &[Strategy],
+    facts: &Facts,
+    no_rewind: &'static str,
+) -> Plan {
+    if !open.is_empty() {
+        return match allowed.contains(&Strategy::Resume) {
+            true => Plan::Resume(open.clone()),
+            false => Plan::Stop(passed_over(allowed, facts, no_rewind)),
+        };
     }
-    Plan::Stop(passed_over(
-        allowed,
-        match &facts.sources {
+    let left = |handle: &&Handle| facts.prepared(handle).is_none();
+    let repairs: Vec<_> = aborted
+        .iter()
+        .filter(left)
+        .filter_map(|handle| Some((handle.clone(), facts.next_repair(allowed, handle)?)))
+        .collect();
+    if !repairs.is_empty() {
+        return Plan::Repair(repairs);
+    }
+    let prepared: Vec<_> = aborted.iter().filter_map(|handle| facts.prepared(handle).cloned()).collect();
+    if !prepared.is_empty() {
+        return Plan::Amend(prepared);
+    }
+    let able = |strategy: &Strategy| match strategy {
+        Strategy::Abandon => true,
+        Strategy::SetAside => facts.not_set_aside.is_none(),
+        Strategy::Resume | Strategy::Rewind | Strategy::Rewrite | Strategy::Replay => false,
+    };
+    match allowed.iter().copied().find(able) {
+        // What is open has not ended, and is nobody's to give up.
+        _ if !incomplete.is_empty() => Plan::Stop(passed_over(allowed, facts, no_rewind)),
+        Some(strategy) => Plan::GiveUp(aborted.clone(), strategy),
+        None => Plan::Stop(passed_over(allowed, facts, no_rewind)),
+    }
+}
+
+/// Why nothing is left, strategy by strategy.
+fn passed_over(allowed: &[Strategy], facts: &Facts, no_rewind: &'static str) -> Vec<PassedOver> {
+    let refused = |strategy: Strategy| {
+        let of_lane = |(at, repair): (&IdAt, &Repair)| {
+            let (_, why) = repair.refused.iter().find(|(refused, _)| *refused == strategy)?;
+            Some(format!("{at}: {why}"))
+        };
+        facts.repairs.iter().filter_map(of_lane).collect::<Vec<_>>().join("; ")
+    };
+    let reason = |strategy: Strategy| match strategy {
+        _ if !allowed.contains(&strategy) => PassReason::NotAllowed,
+        Strategy::Resume => PassReason::DoesNotFit("no lane that needs it is open"),
+        Strategy::Rewind => match &facts.sources {
             Some(Err(why)) => PassReason::SourceGone(why.clone()),
             Some(Ok(())) | None => PassReason::DoesNotFit(no_rewind),
         },
-    ))
-}
-
-fn passed_over(allowed: &[Strategy], rewind: PassReason) -> Vec<PassedOver> {
-    let all = [
-        Strategy::Resume,
-        Strategy::Rewind,
-        Strategy::Rewrite,
-        Strategy::Replay,
-        Strategy::Abandon,
-        Strategy::SetAside,
-    ];
-    let listed = allowed.iter().copied();
-    let unlisted = all.into_iter().filter(|strategy| !allowed.contains(strategy));
-    listed
-        .chain(unlisted)
-        .map(|strategy| {
-            let why = match strategy {
-                _ if !allowed.contains(&strategy) => PassReason::NotAllowed,
-                Strategy::Resume => PassReason::DoesNotFit("no lane that needs it is open"),
-                Strategy::Rewind => rewind.clone(),
-                Strategy::Rewrite | Strategy::Replay | Strategy::Abandon | Strategy::SetAside => {
-                    PassReason::NotBuilt
-                }
-            };
-            PassedOver { strategy, why }
-        })
-        .collect()
+        Strategy::Rewrite | Strategy::Replay => match refused(strategy) {
+            why if why.is_empty() => PassReason::DoesNotFit("no lane is known to be aborted"),
+            why => PassReason::Refused(why),
+        },
+        Strategy::SetAside => match &facts.not_set_aside {
+            Some(why) => PassReason::Refused(why.clone()),
+            None => PassReason::DoesNotFit("not every lane has ended"),
+        },
+        Strategy::Abandon => PassReason::DoesNotFit("not every lane has ended"),
+    };
+    let unlisted = Strategy::ALL.into_iter().filter(|strategy| !allowed.contains(strategy));
+    let all = allowed.iter().copied().chain(unlisted);
+    all.map(|strategy| PassedOver { strategy, why: reason(strategy) }).collect()
 }

@@ -14,6 +14,7 @@
 //! | Empty (P, E), V2 also Complete* (P, E) | never begun: the data decides | the same |
 //! | PrepareCommit, CompleteCommit beyond these | brokers ahead of the store | the same |
 //! | anything else beyond, forgotten | the data decides | the same |
+//! | (P, below E) | brokers behind the store: they lost what they knew | the same |
 //!
 //! CompleteAbort at E+2 proves nothing by itself: 4.0.0 bumps twice at a time-out, but a run that woke inside its
 //! start may also have initialised the id after the commit and left a transaction of its own to be timed out.
@@ -21,6 +22,9 @@
 //! A start clears every id, and what coordinators knew of commits is gone with it: an id that has gone on further than
 //! the handle's own end, one InitProducerId and one begun transaction explain may hide commits. They still stand in
 //! the data, as commit markers of the producer id behind the one that ended the handle ([`may_hide_commits`]).
+//!
+//! An open transaction is committed by another process only when its records are in the log as they were acknowledged:
+//! a cluster that lost acknowledged records (an unclean leader election, a machine without power) would commit the rest.
 //!
 //! The data decides: a producer id has one transaction at a time in a partition, so the first control batch with P at
 //! or after the handle's first offset ended the handle's transaction. Where it was read, it outranks the coordinator,
@@ -150,6 +154,8 @@ pub struct LaneLook {
     pub level: TransactionVersion,
     /// Control batches, where they were asked for: one entry per partition of the handle.
     pub markers: Option<Vec<PartitionLook>>,
+    /// Are the records of an open transaction all there, as they were acknowledged? `None`: not read.
+    pub records: Option<Result<(), String>>,
 }
 
 /// The answer to EndTxn with a handle's identity and version, retried until definite where it can be.
@@ -180,6 +186,8 @@ pub enum LaneFate {
     Aborted,
     /// Open: it can be ended with the handle.
     Open,
+    /// Open, but records that were acknowledged are not in the log: it must not be committed.
+    Incomplete(String),
     /// Ending one way or the other: look again.
     InFlight(String),
     /// The coordinator cannot tell: look at the control batches.
@@ -192,6 +200,8 @@ pub enum LaneFate {
     Contradiction(String),
     /// Something was committed under this id that no slot decided: this is an old copy of the store.
     BrokersAhead(String),
+    /// The coordinator knows less than it once answered: the brokers are an old copy, or have lost acknowledged writes.
+    BrokersBehind(String),
 }
 
 impl fmt::Display for LaneFate {
@@ -200,12 +210,14 @@ impl fmt::Display for LaneFate {
             Self::Committed => f.write_str("committed"),
             Self::Aborted => f.write_str("aborted by the broker"),
             Self::Open => f.write_str("open"),
+            Self::Incomplete(why) => write!(f, "open, but acknowledged records are missing: {why}"),
             Self::InFlight(why) => write!(f, "ending: {why}"),
             Self::Undetermined(why) => write!(f, "not told by the coordinator: {why}"),
             Self::Unanswered(why) => write!(f, "no answer: {why}"),
             Self::Unknown(why) => write!(f, "unknown: {why}"),
             Self::Contradiction(why) => write!(f, "contradiction: {why}"),
             Self::BrokersAhead(why) => write!(f, "the brokers are ahead of the store: {why}"),
+            Self::BrokersBehind(why) => write!(f, "the brokers are behind the store: {why}"),
         }
     }
 }
@@ -213,13 +225,16 @@ impl fmt::Display for LaneFate {
 /// What a look says about a handle.
 pub fn judge_lane(handle: &Handle, look: &LaneLook) -> LaneFate {
     let by_coordinator = judge_described(handle, &look.described);
-    if matches!(by_coordinator, LaneFate::BrokersAhead(_)) {
+    if matches!(by_coordinator, LaneFate::BrokersAhead(_) | LaneFate::BrokersBehind(_)) {
         return by_coordinator;
     }
     let fate = match &look.markers {
         None => by_coordinator,
         Some(partitions) => weigh(by_coordinator, judge_markers(handle, partitions)),
     };
+    if let (LaneFate::Open, Some(Err(why))) = (&fate, &look.records) {
+        return LaneFate::Incomplete(why.clone());
+    }
     if fate == LaneFate::Open && look.level < handle.version {
         return LaneFate::Unknown(format!(
             "the transaction is open and was begun with {}, but the cluster offers {} now, which cannot end it",
@@ -238,6 +253,11 @@ pub fn judge_described(handle: &Handle, described: &Described) -> LaneFate {
     };
     let seen =
         || format!("{} has {} at {identity}, the handle {}", handle.at(), state.name(), handle.identity);
+    if identity.producer_id == handle.identity.producer_id
+        && identity.producer_epoch < handle.identity.producer_epoch
+    {
+        return LaneFate::BrokersBehind(seen());
+    }
     let past = past(handle.identity, identity);
     let ended_at = match handle.version {
         TransactionVersion::V1 => 0,
@@ -332,10 +352,12 @@ pub fn judge_markers(handle: &Handle, partitions: &[PartitionLook]) -> LaneFate 
 /// Coordinator and data together.
 fn weigh(coordinator: LaneFate, data: LaneFate) -> LaneFate {
     use LaneFate::{
-        Aborted, BrokersAhead, Committed, Contradiction, InFlight, Open, Unanswered, Undetermined, Unknown,
+        Aborted, BrokersAhead, BrokersBehind, Committed, Contradiction, InFlight, Incomplete, Open,
+        Unanswered, Undetermined, Unknown,
     };
     match (coordinator, data) {
-        (_, data @ (Contradiction(_) | BrokersAhead(_))) => data,
+        (_, data @ (Contradiction(_) | BrokersAhead(_) | BrokersBehind(_))) => data,
+        (behind @ BrokersBehind(_), _) => behind,
         (Committed, Aborted) => Contradiction("the coordinator says committed, the data aborted".into()),
         (Aborted, Committed) => Contradiction("the coordinator says aborted, the data committed".into()),
         // Markers come from the coordinator; while it says Ongoing it is deposed, or somebody else wrote them.
@@ -354,5 +376,8 @@ fn weigh(coordinator: LaneFate, data: LaneFate) -> LaneFate {
         (Undetermined(said), Undetermined(read)) => Contradiction(format!("{said}, and {read}")),
         (_, unknown @ Unknown(_)) | (unknown @ Unknown(_), _) => unknown,
         (fate @ (Contradiction(_) | BrokersAhead(_) | Undetermined(_)), Open | Undetermined(_)) => fate,
+        (Incomplete(_), _) | (_, Incomplete(_)) => {
+            unreachable!("neither coordinator nor control batches tell of records")
+        }
     }
 }

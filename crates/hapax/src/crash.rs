@@ -27,11 +27,36 @@ pub enum Point {
     K4Ended,
     /// The proof is in the chain.
     K5Proven,
+    /// Recovery of an epoch in doubt: the claim is put, nothing is cleared.
+    R0Claimed,
+    /// Recovery: what is not in doubt is cleared, nothing is looked at.
+    R1Cleared,
+    /// Recovery: every lane was looked at, nothing was done.
+    R2Looked,
+    /// Recovery: a lane's EndTxn is answered.
+    R3LaneEnded,
+    /// Recovery: aborted records are written again and prepared; the slot that says so is not put.
+    R4Rewritten,
+    /// Recovery: `amend`, `void`, `abandoned` or the proof is in the chain.
+    R5Recorded,
+    /// Recovery: the ids that were in doubt are cleared.
+    R6IdsCleared,
 }
 
 impl Point {
-    /// All points, in the order of an epoch's life.
-    pub const ALL: [Self; 9] = [
+    /// The points of recovery, which only a run reaches that finds an epoch in doubt.
+    pub const RECOVERY: [Self; 7] = [
+        Self::R0Claimed,
+        Self::R1Cleared,
+        Self::R2Looked,
+        Self::R3LaneEnded,
+        Self::R4Rewritten,
+        Self::R5Recorded,
+        Self::R6IdsCleared,
+    ];
+
+    /// The points of an epoch's life, in its order.
+    pub const COMMIT: [Self; 9] = [
         Self::K0BeforeFlush,
         Self::K1Prepared,
         Self::K1bUnstored,
@@ -55,12 +80,24 @@ impl Point {
             Self::K3EndTxnSent => "K3",
             Self::K4Ended => "K4",
             Self::K5Proven => "K5",
+            Self::R0Claimed => "R0",
+            Self::R1Cleared => "R1",
+            Self::R2Looked => "R2",
+            Self::R3LaneEnded => "R3",
+            Self::R4Rewritten => "R4",
+            Self::R5Recorded => "R5",
+            Self::R6IdsCleared => "R6",
         }
+    }
+
+    /// All points.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::COMMIT.into_iter().chain(Self::RECOVERY)
     }
 
     /// The point of a name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|point| point.name() == name)
+        Self::all().find(|point| point.name() == name)
     }
 }
 

@@ -122,6 +122,10 @@ pub enum Code {
     TopicChanged,
     /// A partition was not told that a transaction is ended, and may not be told by the job.
     MarkerMissing,
+    /// Records of a decided epoch were given up, as the job's list allows.
+    RecordsGivenUp,
+    /// The brokers are behind the store.
+    BrokersStale,
     /// Writing failed.
     Write,
     /// Reading failed.
@@ -168,6 +172,8 @@ impl Code {
             Self::BadRecord => "E0406",
             Self::TopicChanged => "E0407",
             Self::MarkerMissing => "E0408",
+            Self::RecordsGivenUp => "E0409",
+            Self::BrokersStale => "E0410",
             Self::Superseded => "E0501",
             Self::Store => "E0601",
             Self::StoreDamaged => "E0602",

@@ -7,7 +7,9 @@ use crate::{
     error::{Code, JobError},
     job::Plan,
 };
-use hapax_commit::{Generation, Handle, chain::Unresolved, recovery::Incident, recovery::IncidentKind};
+use hapax_commit::{
+    Epoch, Generation, Handle, chain::Unresolved, recovery::Incident, recovery::IncidentKind,
+};
 use hapax_host::Host;
 use serde::Serialize;
 use std::{
@@ -51,6 +53,7 @@ pub(crate) struct Reporter<'a> {
 pub(crate) fn commit_phase(reporter: &Reporter<'_>, incident: &Incident) -> JobError {
     let code = match incident.kind {
         IncidentKind::BrokersAhead => Code::StoreStale,
+        IncidentKind::BrokersBehind => Code::BrokersStale,
         IncidentKind::Unresolved(_) => Code::CommitPhase,
     };
     let in_doubt = incident.lanes.iter().map(|lane| InDoubt {
@@ -74,17 +77,79 @@ pub(crate) fn commit_phase(reporter: &Reporter<'_>, incident: &Incident) -> JobE
     JobError::NeedsPerson { code, message, incident }
 }
 
+/// Where the records of an epoch are set aside.
+pub(crate) fn aside(host: &Host, plan: &Plan, epoch: Epoch) -> PathBuf {
+    folder(plan).join(format!("{}-{}-epoch-{epoch}.ndjson", plan.name, host.wall_ms()))
+}
+
+/// Writes down which records a run goes on without; the name of the file.
+///
+/// # Errors
+/// The file cannot be written: then nothing is given up.
+pub(crate) fn given_up(
+    host: &Host,
+    plan: &Plan,
+    generation: Option<Generation>,
+    lanes: &[Handle],
+    kept_in: Option<&Path>,
+) -> Result<String, JobError> {
+    let records: u64 = lanes.iter().map(Handle::records).sum();
+    let place = kept_in.map_or_else(
+        || "they are lost to readers, and stay in the log until it is cleaned".to_owned(),
+        |path| format!("they were written to {}", path.display()),
+    );
+    let in_doubt = lanes.iter().map(|handle| InDoubt {
+        lane: handle.lane.to_string(),
+        fate: "aborted by the broker".to_owned(),
+        records: handle.records(),
+        handle,
+    });
+    let report = Report {
+        code: Code::RecordsGivenUp.as_str(),
+        job: plan.name.to_string(),
+        run: generation.map(|generation| generation.0),
+        written_ms: host.wall_ms(),
+        message: format!(
+            "{records} records of a decided epoch were aborted by the broker and could not be written again; the job's \
+             list allows to go on without them: {place}"
+        ),
+        in_doubt: in_doubt.collect(),
+        passed_over: Vec::new(),
+        next: vec![
+            "the handles name topic, partition and offsets of every record that readers do not see"
+                .to_owned(),
+        ],
+    };
+    let folder = folder(plan);
+    let path = path_of(&folder, &report);
+    try_write(host, &folder, &path, &report).map_err(|error| JobError::Run {
+        code: Code::Machine,
+        message: format!(
+            "job {}: records are given up only with an incident that names them, and {} cannot be written: {error}",
+            plan.name,
+            path.display()
+        ),
+    })?;
+    Ok(path.display().to_string())
+}
+
 fn next_steps(incident: &Incident, unresolved: Option<&Unresolved>) -> Vec<String> {
     let mut steps = match incident.kind {
         IncidentKind::BrokersAhead => vec![
             "mount or restore the newest copy of the checkpoint store, then start the job again".to_owned(),
             "or begin anew with --fresh, knowing that records may be written a second time".to_owned(),
         ],
+        IncidentKind::BrokersBehind => vec![
+            "bring the newest state of the cluster back (of an embedded broker, its journal), then start the job again"
+                .to_owned(),
+            "or begin anew with --fresh, knowing that records are missing or may be written a second time".to_owned(),
+        ],
         IncidentKind::Unresolved(_) => vec![
             "keep the store and the sink's topics as they are: the handles name every record in doubt"
                 .to_owned(),
             "when the cause is mended, start the job again: it looks once more before it does anything"
                 .to_owned(),
+            "or allow another strategy for one start: hapax run FILE --recover STRATEGY".to_owned(),
         ],
     };
     for lane in unresolved.iter().flat_map(|unresolved| &unresolved.manifest.handles) {
@@ -117,7 +182,7 @@ pub(crate) fn noted(host: &Host, plan: &Plan, claim: Option<Generation>, error: 
 
 fn write(host: &Host, plan: &Plan, report: &Report<'_>) -> Option<PathBuf> {
     let folder = folder(plan);
-    let path = folder.join(format!("{}-{}-{}.json", report.job, report.written_ms, report.code));
+    let path = path_of(&folder, report);
     match try_write(host, &folder, &path, report) {
         Ok(()) => Some(path),
         Err(error) => {
@@ -130,6 +195,10 @@ fn write(host: &Host, plan: &Plan, report: &Report<'_>) -> Option<PathBuf> {
             None
         }
     }
+}
+
+fn path_of(folder: &Path, report: &Report<'_>) -> PathBuf {
+    folder.join(format!("{}-{}-{}.json", report.job, report.written_ms, report.code))
 }
 
 fn try_write(host: &Host, folder: &Path, path: &Path, report: &Report<'_>) -> io::Result<()> {

@@ -32,7 +32,14 @@ pub(crate) async fn run(host: &Host, screen: &Screen, arguments: RunArguments) -
     let fresh = arguments.fresh;
     let parent = parent_gone(host, arguments.with_parent)?;
     let Pipeline { job, embedded } = config::load(host, &arguments.file, &arguments.set)?;
-    let job = job.settings(|settings| settings.fresh = fresh);
+    let job = job.settings(|settings| {
+        settings.fresh = fresh;
+        for strategy in arguments.recover {
+            if !settings.recovery.contains(&strategy) {
+                settings.recovery.push(strategy);
+            }
+        }
+    });
     // A pipeline that cannot work starts no broker.
     job.clone().plan()?;
     let mut brokers = Vec::new();

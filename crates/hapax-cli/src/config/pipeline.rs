@@ -13,16 +13,6 @@ use hapax::{Job, Name, Settings, Strategy, job::MAX_SHARDS};
 use hapax_commit::limits::KEEP_CHECKPOINTS;
 use std::path::PathBuf;
 
-/// Strategies that this release carries out, and those that it has a name for.
-const STRATEGIES: [Strategy; 6] = [
-    Strategy::Resume,
-    Strategy::Rewind,
-    Strategy::Rewrite,
-    Strategy::Replay,
-    Strategy::Abandon,
-    Strategy::SetAside,
-];
-
 /// A pipeline from the tables of its file; `text` goes into the job record.
 pub(super) fn pipeline(table: &Table, text: &str) -> Result<Pipeline, ConfigError> {
     let top = Section::new(Kind::Top, table, None, None)?;
@@ -127,8 +117,8 @@ fn recovery(top: &Section<'_>) -> Result<Option<Vec<Strategy>>, ConfigError> {
     let Some(names) = top.texts("recovery")? else { return Ok(None) };
     let mut strategies = Vec::new();
     for name in names {
-        let strategy = STRATEGIES.into_iter().find(|strategy| strategy.name() == name).ok_or_else(|| {
-            let known = STRATEGIES.map(Strategy::name).join(", ");
+        let strategy = Strategy::parse(name).ok_or_else(|| {
+            let known = Strategy::ALL.map(Strategy::name).join(", ");
             top.error_at("recovery", format!("recovery: there is no strategy {name:?}; there are {known}"))
         })?;
         if strategies.contains(&strategy) {

@@ -394,7 +394,7 @@ fn recovery_names_known_strategies_once() {
     assert_eq!(
         with("recovery=[\"retry\"]").err().unwrap(),
         "--set recovery: the top of the file: recovery: there is no strategy \"retry\"; there are resume, rewind, rewrite, replay, \
-         abandon, set-aside"
+         set-aside, abandon"
     );
     assert!(with("recovery=[\"resume\", \"resume\"]").err().unwrap().contains("names \"resume\" twice"));
     assert!(with("recovery=[]").err().unwrap().contains("recovery is empty"));

@@ -13,4 +13,5 @@ mod embedded;
 mod harness;
 mod matrix;
 mod pipeline;
+mod recovery;
 mod trouble;

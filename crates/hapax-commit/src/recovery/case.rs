@@ -32,6 +32,8 @@ enum Stage {
         commit: bool,
     },
     ReadingBack,
+    /// Its records are being written again, to be prepared under another handle.
+    Repairing,
     Seen,
 }
 
@@ -40,13 +42,19 @@ pub(super) enum Next {
     /// The lane's fate stands, for now.
     Settle,
     Do(Box<Effect>),
-    BrokersAhead,
+    /// Brokers and store do not belong together.
+    OutOfStep,
 }
 
 impl Case {
     pub(super) fn new(handle: Handle) -> Self {
         let fate = LaneFate::Unanswered("not looked at yet: its cluster is being cleared".into());
         Self { handle, fate, stage: Stage::Waiting, attempt: 0, oddities: 0, refusals: 0, confirmed: false }
+    }
+
+    /// Of a transaction that this run has just prepared.
+    pub(super) fn prepared(handle: Handle) -> Self {
+        Self { fate: LaneFate::Open, stage: Stage::Seen, ..Self::new(handle) }
     }
 
     pub(super) fn handle(&self) -> &Handle {
@@ -64,7 +72,7 @@ impl Case {
 
     /// An act is under way, whose answer comes before the epoch is judged again.
     pub(super) fn acting(&self) -> bool {
-        matches!(self.stage, Stage::Ending { .. } | Stage::ReadingBack)
+        matches!(self.stage, Stage::Ending { .. } | Stage::ReadingBack | Stage::Repairing)
     }
 
     /// The first look.
@@ -81,9 +89,28 @@ impl Case {
     }
 
     pub(super) fn end(&mut self, commit: bool) -> Effect {
-        assert!(self.fate == LaneFate::Open, "only an open transaction is ended");
+        let may_end = match self.fate {
+            LaneFate::Open => true,
+            LaneFate::Incomplete(_) => !commit,
+            _ => false,
+        };
+        assert!(may_end, "only an open transaction is ended, and committed only with all of its records");
         self.stage = Stage::Ending { commit };
         Effect::EndTxn { handle: self.handle.clone(), commit }
+    }
+
+    /// What is written again was seen aborted twice, the second time with its control batches.
+    pub(super) fn repair(&mut self) {
+        assert!(
+            self.fate == LaneFate::Aborted && self.confirmed,
+            "only what is known to be aborted is repaired"
+        );
+        self.stage = Stage::Repairing;
+    }
+
+    pub(super) fn repaired(&mut self) {
+        assert!(self.stage == Stage::Repairing, "nobody repairs {}", self.handle.at());
+        self.stage = Stage::Seen;
     }
 
     pub(super) fn looked(&mut self, look: &LaneLook) -> Next {
@@ -92,7 +119,7 @@ impl Case {
         };
         self.fate = judge_lane(&self.handle, look);
         match &self.fate {
-            LaneFate::BrokersAhead(_) => return Next::BrokersAhead,
+            LaneFate::BrokersAhead(_) | LaneFate::BrokersBehind(_) => return Next::OutOfStep,
             LaneFate::Undetermined(_) if !markers => return Next::Do(Box::new(self.look(true))),
             LaneFate::InFlight(_) | LaneFate::Unanswered(_) | LaneFate::Undetermined(_) => {
                 return Next::Do(Box::new(self.look_again(markers)));
@@ -110,7 +137,11 @@ impl Case {
                 self.fate = LaneFate::Contradiction(why);
             }
             LaneFate::Aborted => self.confirmed = markers,
-            LaneFate::Unknown(_) | LaneFate::Contradiction(_) | LaneFate::Open | LaneFate::Committed => {}
+            LaneFate::Unknown(_)
+            | LaneFate::Contradiction(_)
+            | LaneFate::Open
+            | LaneFate::Incomplete(_)
+            | LaneFate::Committed => {}
         }
         self.stage = Stage::Seen;
         Next::Settle
@@ -145,14 +176,20 @@ impl Case {
         assert!(self.stage == Stage::ReadingBack, "nobody reads back {}", self.handle.at());
         self.fate = match judge_markers(&self.handle, partitions) {
             LaneFate::Committed | LaneFate::Unknown(_) => LaneFate::Committed,
-            LaneFate::InFlight(_) | LaneFate::Undetermined(_) | LaneFate::Unanswered(_) | LaneFate::Open => {
+            LaneFate::InFlight(_)
+            | LaneFate::Undetermined(_)
+            | LaneFate::Unanswered(_)
+            | LaneFate::Incomplete(_)
+            | LaneFate::Open => {
                 self.attempt = self.attempt.saturating_add(1);
                 return Next::Do(Box::new(self.ask_back()));
             }
             LaneFate::Aborted => {
                 LaneFate::Contradiction("the coordinator answered committed, the data says aborted".into())
             }
-            LaneFate::Contradiction(why) | LaneFate::BrokersAhead(why) => LaneFate::Contradiction(why),
+            LaneFate::Contradiction(why) | LaneFate::BrokersAhead(why) | LaneFate::BrokersBehind(why) => {
+                LaneFate::Contradiction(why)
+            }
         };
         self.stage = Stage::Seen;
         Next::Settle

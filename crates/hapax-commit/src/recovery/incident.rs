@@ -20,6 +20,8 @@ pub struct Incident {
 pub enum IncidentKind {
     /// Something was committed that the chain does not know: the store is an old copy.
     BrokersAhead,
+    /// The brokers do not know any more what they once answered: they are an old copy, or lost acknowledged writes.
+    BrokersBehind,
     /// A decided epoch that can neither be proven nor given up.
     Unresolved(Epoch),
 }
@@ -39,6 +41,11 @@ impl fmt::Display for Incident {
             IncidentKind::BrokersAhead => f.write_str(
                 "the brokers are ahead of the checkpoint store, which looks like an old copy: nothing was cleared; \
                  bring the newest store back, or begin anew knowing that output repeats",
+            )?,
+            IncidentKind::BrokersBehind => f.write_str(
+                "the brokers are behind the checkpoint store, which looks as if they were an old copy or had lost \
+                 acknowledged writes: nothing was cleared; bring the newest state of the cluster back (of an embedded \
+                 broker, its journal), or begin anew knowing that output is missing or repeats",
             )?,
             IncidentKind::Unresolved(epoch) => write!(
                 f,

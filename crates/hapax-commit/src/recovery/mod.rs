@@ -8,8 +8,9 @@
 //!                                                                      |
 //!       ResumeAll: EndTxn(commit), read back .. look again <-----------+-> Stop: a person
 //!       RewindAll: ask sources, EndTxn(abort), look again with the control batches
+//!       Repair: look again, write what was aborted under a fresh epoch number, put `amend` .. resume that
 //!                                                                      |
-//!                         put `proven` or `void` -> clear the ids that were in doubt -> Done
+//!             put `proven`, `void` or `abandoned` -> clear the ids that were in doubt -> Done
 //! ```
 //!
 //! - *Survey*: whatever was committed under an id of ours was decided by a slot of our chain, so a commit beyond the
@@ -26,7 +27,7 @@ mod incident;
 use crate::{
     chain::{ChainView, Unresolved},
     cohort::CohortStart,
-    decision::{Plan, RewindFacts, Strategy, choose, judge_epoch},
+    decision::{Facts, Plan, Strategy, choose, judge_epoch},
     evidence::{Described, EndTxnAnswer, LaneFate, LaneLook, PartitionLook, judge_described},
     handle::Handle,
     id::{Epoch, IdAt, Identity, RunNonce, SlotNumber},
@@ -93,6 +94,17 @@ pub enum Input {
     },
     /// Answer to [`Effect::ProbeSources`]; an error names source, split and reason.
     SourcesProbed(Result<(), String>),
+    /// Answer to [`Effect::Repair`].
+    Repaired {
+        /// The aborted handle's id.
+        at: IdAt,
+        /// By which strategy.
+        strategy: Strategy,
+        /// The prepared handle, or why this strategy cannot: nothing of it counts then.
+        outcome: Result<Handle, String>,
+    },
+    /// Answer to [`Effect::GiveUp`]: the name of the incident, or why the records cannot be set aside.
+    GivenUp(Result<String, String>),
     /// The slot holds what was offered.
     SlotStored {
         /// The slot.
@@ -149,6 +161,24 @@ pub enum Effect {
         /// Where reading would go on after a rewind.
         positions: Positions,
     },
+    /// Write the records of an aborted transaction again, all or none, and prepare them.
+    Repair {
+        /// The aborted transaction.
+        handle: Handle,
+        /// How: from the log, or from the journal.
+        strategy: Strategy,
+        /// The number that they are written under.
+        epoch: Epoch,
+        /// The identity of the id that belongs to this number.
+        identity: Identity,
+    },
+    /// Write down which records are given up, kept aside first where that is the strategy.
+    GiveUp {
+        /// The aborted transactions.
+        lanes: Vec<Handle>,
+        /// `abandon` or `set-aside`.
+        strategy: Strategy,
+    },
     /// Is the newest claim still this run's? Asked before a person is called, because a newer run changes what an
     /// older one sees at the brokers. [`Input::ClaimHolds`] or [`Input::ChainMoved`].
     CheckClaim,
@@ -187,8 +217,19 @@ pub enum Resolution {
     FoundCommitted,
     /// Committed with its handles.
     Resumed,
+    /// Aborted in part or whole, written again and committed.
+    Repaired,
     /// Given up; its input is read again.
     Rewound,
+    /// Gone on from without its aborted records.
+    Abandoned,
+}
+
+/// What is offered to the chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Putting {
+    Resolution(Resolution),
+    Amend(Vec<Handle>),
 }
 
 /// The machine.
@@ -203,10 +244,12 @@ pub struct Recovery {
     clearing: BTreeSet<IdAt>,
     identities: BTreeMap<IdAt, Identity>,
     cases: BTreeMap<IdAt, Case>,
-    facts: RewindFacts,
+    facts: Facts,
     probing: bool,
+    giving_up: bool,
     resumed: bool,
-    putting: Option<Resolution>,
+    amended: bool,
+    putting: Option<Putting>,
     resolved: Option<(Epoch, Resolution)>,
     stopping: Option<Incident>,
     ended: bool,
@@ -234,9 +277,11 @@ impl Recovery {
             clearing: BTreeSet::new(),
             identities: BTreeMap::new(),
             cases: handles.iter().map(|handle| (handle.at(), Case::new(handle.clone()))).collect(),
-            facts: RewindFacts::default(),
+            facts: Facts::default(),
             probing: false,
+            giving_up: false,
             resumed: false,
+            amended: false,
             putting: None,
             resolved: None,
             stopping: None,
@@ -287,6 +332,8 @@ impl Recovery {
             | Effect::EndTxn { .. }
             | Effect::ReadBack { .. }
             | Effect::ProbeSources { .. }
+            | Effect::Repair { .. }
+            | Effect::GiveUp { .. }
             | Effect::CheckClaim
             | Effect::PutSlot { .. }
             | Effect::Done(_)
@@ -297,12 +344,35 @@ impl Recovery {
             !cleared.chain(queued).any(in_doubt),
             "no id in doubt is cleared before its outcome is in the chain",
         )?;
-        let all = |fate: &LaneFate| self.cases.values().all(|case| case.fate() == fate);
-        let proven = matches!(self.putting, None | Some(Resolution::Rewound)) || all(&LaneFate::Committed);
-        holds(proven, "an epoch is proven only when every lane is committed")?;
-        let confirmed = || all(&LaneFate::Aborted) && self.cases.values().all(Case::confirmed);
-        let void = self.putting != Some(Resolution::Rewound) || confirmed();
-        holds(void, "an epoch is given up only when every lane was seen aborted after its end")?;
+        let Some(putting) = &self.putting else { return self.check_end() };
+        let is_aborted = |case: &Case| *case.fate() == LaneFate::Aborted && case.confirmed();
+        let is_committed = |case: &Case| *case.fate() == LaneFate::Committed;
+        let (fits, rule) = match putting {
+            Putting::Resolution(Resolution::FoundCommitted | Resolution::Resumed | Resolution::Repaired) => (
+                self.cases.values().all(is_committed),
+                "an epoch is proven only when every lane is committed",
+            ),
+            Putting::Resolution(Resolution::Rewound) => (
+                self.cases.values().all(is_aborted),
+                "an epoch is given up only when every lane was seen aborted after its end",
+            ),
+            Putting::Resolution(Resolution::Abandoned) => (
+                self.cases.values().all(|case| is_aborted(case) || is_committed(case)),
+                "an epoch is gone on from only when every lane has ended",
+            ),
+            Putting::Amend(handles) => (
+                handles.iter().all(|new| {
+                    let of_lane = |case: &&Case| case.handle().lane == new.lane;
+                    self.cases.values().find(of_lane).is_some_and(is_aborted)
+                }),
+                "only what was seen aborted after its end is replaced",
+            ),
+        };
+        holds(fits, rule)?;
+        self.check_end()
+    }
+
+    fn check_end(&self) -> Result<(), Broken> {
         holds(!self.ended || self.effects.len() <= 1, "nothing is done after the end")
     }
 
@@ -327,6 +397,8 @@ impl Recovery {
                 self.probing = false;
                 self.facts.sources = Some(sources);
             }
+            Input::Repaired { at, strategy, outcome } => self.repaired(at, strategy, outcome),
+            Input::GivenUp(noted) => self.given_up(noted),
             Input::SlotStored { number } => self.stored(number),
             Input::Tick | Input::ClaimHolds | Input::ChainMoved | Input::SlotTaken { .. } => {}
         }
@@ -343,9 +415,9 @@ impl Recovery {
         let (handle, attempt) = self.surveys.get_mut(at).expect("an id is surveyed when asked for");
         let fate = beyond.map_or_else(|| judge_described(handle, described), LaneFate::BrokersAhead);
         match fate {
-            fate @ LaneFate::BrokersAhead(_) => {
+            fate @ (LaneFate::BrokersAhead(_) | LaneFate::BrokersBehind(_)) => {
                 let lanes = [LaneReport { handle: handle.clone(), fate }].into();
-                self.stop(IncidentKind::BrokersAhead, lanes, Vec::new());
+                self.out_of_step(lanes);
             }
             LaneFate::Unanswered(_) => {
                 *attempt = attempt.saturating_add(1);
@@ -354,6 +426,7 @@ impl Recovery {
             LaneFate::Committed
             | LaneFate::Aborted
             | LaneFate::Open
+            | LaneFate::Incomplete(_)
             | LaneFate::InFlight(_)
             | LaneFate::Undetermined(_)
             | LaneFate::Unknown(_)
@@ -407,16 +480,26 @@ impl Recovery {
         match next {
             Next::Settle => {}
             Next::Do(effect) => self.effects.push_back(*effect),
-            Next::BrokersAhead => {
+            Next::OutOfStep => {
                 let lanes = self.reports();
-                self.stop(IncidentKind::BrokersAhead, lanes, Vec::new());
+                self.out_of_step(lanes);
             }
         }
     }
 
+    fn out_of_step(&mut self, lanes: Vec<LaneReport>) {
+        let is_behind = |lane: &LaneReport| matches!(lane.fate, LaneFate::BrokersBehind(_));
+        let kind = match lanes.iter().any(is_behind) {
+            true => IncidentKind::BrokersBehind,
+            false => IncidentKind::BrokersAhead,
+        };
+        self.stop(kind, lanes, Vec::new());
+    }
+
     /// Judges the epoch whenever no act is under way, and does what follows.
     fn decide(&mut self, wall_ms: i64) {
-        let acting = self.cases.values().any(Case::acting) || self.probing || self.putting.is_some();
+        let busy = self.probing || self.giving_up || self.putting.is_some();
+        let acting = busy || self.cases.values().any(Case::acting);
         let Some(unresolved) = self.unresolved.as_ref().filter(|_| !acting) else { return };
         let epoch = unresolved.manifest.epoch;
         let near = |case: &Case| {
@@ -427,8 +510,12 @@ impl Recovery {
         match choose(&judgement, &self.allowed, &self.facts) {
             Plan::Wait => {}
             Plan::Record => {
-                let found = if self.resumed { Resolution::Resumed } else { Resolution::FoundCommitted };
-                self.put(found, SlotBody::Proven { epoch, finished: false });
+                let found = match (self.amended, self.resumed) {
+                    (true, _) => Resolution::Repaired,
+                    (false, true) => Resolution::Resumed,
+                    (false, false) => Resolution::FoundCommitted,
+                };
+                self.resolve(found, SlotBody::Proven { epoch, finished: false });
             }
             Plan::Resume(open) => self.end_all(&open, true),
             Plan::ProbeSources => {
@@ -436,7 +523,27 @@ impl Recovery {
                 self.effects.push_back(Effect::ProbeSources { positions: self.start.positions.clone() });
             }
             Plan::Rewind(open) if !open.is_empty() => self.end_all(&open, false),
-            Plan::Rewind(_) => self.give_up(epoch),
+            Plan::Rewind(_) => {
+                let all: Vec<_> = self.cases.keys().cloned().collect();
+                if self.are_confirmed(&all) {
+                    self.resolve(Resolution::Rewound, SlotBody::Void { epoch });
+                }
+            }
+            Plan::Repair(lanes) => {
+                if self.are_confirmed(&lanes.iter().map(|(handle, _)| handle.at()).collect::<Vec<_>>()) {
+                    lanes.into_iter().for_each(|(handle, strategy)| self.repair(handle, strategy));
+                }
+            }
+            Plan::Amend(handles) => {
+                let body = SlotBody::Amend { epoch, handles: handles.clone() };
+                self.put(Putting::Amend(handles), body);
+            }
+            Plan::GiveUp(lanes, strategy) => {
+                if self.are_confirmed(&lanes.iter().map(Handle::at).collect::<Vec<_>>()) {
+                    self.giving_up = true;
+                    self.effects.push_back(Effect::GiveUp { lanes, strategy });
+                }
+            }
             Plan::Stop(passed_over) => {
                 let lanes = self.reports();
                 self.stop(IncidentKind::Unresolved(epoch), lanes, passed_over);
@@ -451,27 +558,107 @@ impl Recovery {
         }
     }
 
-    /// A second look at every lane, with the control batches, before the epoch is given up: the first was before
-    /// the open lanes were ended, and a delayed commit could have come between.
-    fn give_up(&mut self, epoch: Epoch) {
-        let unconfirmed: Vec<_> = self.cases.values_mut().filter_map(Case::confirm).collect();
-        if unconfirmed.is_empty() {
-            self.put(Resolution::Rewound, SlotBody::Void { epoch });
-        } else {
-            self.effects.extend(unconfirmed);
+    /// Aborted lanes are looked at a second time, with the control batches, before anything follows from it: the first
+    /// look was before the open lanes were ended, and a delayed commit could have come between. Asks for what is
+    /// missing.
+    fn are_confirmed(&mut self, lanes: &[IdAt]) -> bool {
+        let of_these = self.cases.iter_mut().filter(|(at, _)| lanes.contains(at));
+        let unconfirmed: Vec<_> = of_these.filter_map(|(_, case)| case.confirm()).collect();
+        let confirmed = unconfirmed.is_empty();
+        self.effects.extend(unconfirmed);
+        confirmed
+    }
+
+    /// The number that aborted records are written again under: above every one used before.
+    fn fresh_epoch(&self) -> Epoch {
+        self.start.last_epoch.next()
+    }
+
+    /// The id that a lane writes on under the fresh number. Its epoch in doubt was written on another one.
+    fn fresh_id(&self, handle: &Handle) -> IdAt {
+        let id = handle.lane.transactional_id(&handle.transactional_id.job, self.fresh_epoch());
+        IdAt { cluster_id: handle.cluster_id.clone(), id }
+    }
+
+    /// Waits where the id is being cleared.
+    fn repair(&mut self, handle: Handle, strategy: Strategy) {
+        let Some(identity) = self.identities.remove(&self.fresh_id(&handle)) else { return };
+        let epoch = self.fresh_epoch();
+        self.case(&handle.at()).repair();
+        self.effects.push_back(Effect::Repair { handle, strategy, epoch, identity });
+    }
+
+    fn repaired(&mut self, at: IdAt, strategy: Strategy, outcome: Result<Handle, String>) {
+        let fresh = self.fresh_epoch();
+        let case = self.case(&at);
+        case.repaired();
+        let old = case.handle().clone();
+        let repair = self.facts.repairs.entry(at).or_default();
+        match outcome {
+            Ok(new) => {
+                let fits = new.lane == old.lane && new.epoch == fresh && new.check().is_ok();
+                assert!(
+                    fits && new.records() == old.records(),
+                    "what was prepared again is not what was aborted"
+                );
+                repair.prepared = Some(new);
+            }
+            // What it may have begun to write is ended before anybody else writes there.
+            Err(why) => {
+                repair.refused.push((strategy, why));
+                let id = self.fresh_id(&old);
+                self.clear([id].into());
+            }
         }
     }
 
-    fn put(&mut self, resolution: Resolution, body: SlotBody) {
-        self.putting = Some(resolution);
+    fn given_up(&mut self, noted: Result<String, String>) {
+        self.giving_up = false;
+        match (noted, &self.unresolved) {
+            (Ok(incident), Some(unresolved)) => {
+                let body = SlotBody::Abandoned { epoch: unresolved.manifest.epoch, incident };
+                self.resolve(Resolution::Abandoned, body);
+            }
+            (Err(why), _) => self.facts.not_set_aside = Some(why),
+            (Ok(_), None) => unreachable!("only an epoch in doubt is given up"),
+        }
+    }
+
+    fn resolve(&mut self, resolution: Resolution, body: SlotBody) {
+        self.put(Putting::Resolution(resolution), body);
+    }
+
+    fn put(&mut self, putting: Putting, body: SlotBody) {
+        self.putting = Some(putting);
         self.effects.push_back(Effect::PutSlot { number: self.start.next_slot, body });
     }
 
     fn stored(&mut self, number: SlotNumber) {
         assert!(number == self.start.next_slot, "one slot is offered at a time");
-        let resolution = self.putting.take().expect("a slot was offered");
-        let unresolved = self.unresolved.take().expect("only an epoch in doubt is resolved");
         self.start.next_slot = number.next();
+        match self.putting.take().expect("a slot was offered") {
+            Putting::Amend(handles) => self.replace(handles),
+            Putting::Resolution(resolution) => self.settle(resolution),
+        }
+    }
+
+    /// What was aborted is void, and its id free; what was prepared in its place is in doubt.
+    fn replace(&mut self, handles: Vec<Handle>) {
+        self.amended = true;
+        self.start.last_epoch = self.fresh_epoch();
+        for handle in handles {
+            let is_old = |(_, case): &(&IdAt, &Case)| case.handle().lane == handle.lane;
+            let old = self.cases.iter().find(is_old).map(|(at, _)| at.clone());
+            let old = old.expect("only lanes of the epoch in doubt are amended");
+            self.cases.remove(&old);
+            self.facts.repairs.remove(&old);
+            self.cases.insert(handle.at(), Case::prepared(handle));
+            self.clear([old].into());
+        }
+    }
+
+    fn settle(&mut self, resolution: Resolution) {
+        let unresolved = self.unresolved.take().expect("only an epoch in doubt is resolved");
         if resolution != Resolution::Rewound {
             self.start.settled = unresolved.manifest.epoch;
             self.start.positions = unresolved.manifest.positions;

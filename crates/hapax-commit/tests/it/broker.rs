@@ -4,7 +4,7 @@
 //! several brokers. Control batches and the final state come together, after an optional while in Prepare*.
 
 use hapax_commit::{
-    Identity, ProducerEpoch, ProducerId, TransactionVersion, TransactionalId,
+    Epoch, Handle, HandlePartition, Identity, ProducerEpoch, ProducerId, TransactionVersion, TransactionalId,
     evidence::{Described, EndTxnAnswer, Marker, PartitionEnd, TransactionState as State},
 };
 use std::collections::BTreeMap;
@@ -186,6 +186,37 @@ impl Broker {
             marker,
             producer_epoch: identity.producer_epoch,
         })
+    }
+
+    /// What an identity wrote from an offset to another, both included.
+    pub(crate) fn written(&self, partition: usize, by: Identity, from: i64, to: i64) -> Vec<u64> {
+        let range = &self.logs[partition][from as usize..=to as usize];
+        let of_identity = range.iter().filter_map(|item| match item {
+            Item::Record { value, identity } if *identity == by => Some(*value),
+            Item::Record { .. } | Item::Control { .. } => None,
+        });
+        of_identity.collect()
+    }
+
+    /// Writes the records of a handle again, under another number and identity.
+    pub(crate) fn write_again(
+        &mut self,
+        handle: &Handle,
+        epoch: Epoch,
+        identity: Identity,
+    ) -> Result<Handle, Fenced> {
+        let part = &handle.partitions[0];
+        let (partition, from, to) = (part.partition as usize, part.first_offset, part.last_offset);
+        let values = self.written(partition, handle.identity, from, to);
+        assert_eq!(values.len() as u64, part.count, "the log of this world has no holes");
+        let id = handle.lane.transactional_id(&handle.transactional_id.job, epoch);
+        let mut offsets = Vec::new();
+        for value in values {
+            offsets.push(self.produce(&id, identity, value)?);
+        }
+        let (first_offset, last_offset) = (offsets[0], offsets[offsets.len() - 1]);
+        let partitions = vec![HandlePartition { first_offset, last_offset, ..part.clone() }];
+        Ok(Handle { transactional_id: id, identity, epoch, partitions, ..handle.clone() })
     }
 
     /// What a `read_committed` reader sees once the control batches that are under way have been written.

@@ -3,7 +3,7 @@
 use crate::fixture::{handle, identity};
 use hapax_commit::{
     Handle, Identity, ProducerEpoch, Strategy, TransactionVersion,
-    decision::{Judgement, PassReason, Plan, RewindFacts, choose, judge_epoch},
+    decision::{Facts, Judgement, PassReason, Plan, Repair, choose, judge_epoch},
     evidence::{
         Described, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook, TransactionState as State,
         judge_described, judge_lane, judge_markers, may_hide_commits,
@@ -17,11 +17,13 @@ enum Kind {
     Aborted,
     Open,
     InFlight,
+    Incomplete,
     Undetermined,
     Unanswered,
     Unknown,
     Contradiction,
     BrokersAhead,
+    BrokersBehind,
 }
 
 fn kind(fate: &LaneFate) -> Kind {
@@ -29,12 +31,14 @@ fn kind(fate: &LaneFate) -> Kind {
         LaneFate::Committed => Kind::Committed,
         LaneFate::Aborted => Kind::Aborted,
         LaneFate::Open => Kind::Open,
+        LaneFate::Incomplete(_) => Kind::Incomplete,
         LaneFate::InFlight(_) => Kind::InFlight,
         LaneFate::Undetermined(_) => Kind::Undetermined,
         LaneFate::Unanswered(_) => Kind::Unanswered,
         LaneFate::Unknown(_) => Kind::Unknown,
         LaneFate::Contradiction(_) => Kind::Contradiction,
         LaneFate::BrokersAhead(_) => Kind::BrokersAhead,
+        LaneFate::BrokersBehind(_) => Kind::BrokersBehind,
     }
 }
 
@@ -54,7 +58,7 @@ fn marker(marker: Marker, epoch: i16) -> PartitionEnd {
 fn look(described: Described, ends: Option<Vec<PartitionEnd>>) -> LaneLook {
     let part = |(partition, end)| PartitionLook { topic: "out".into(), partition, end };
     let markers = ends.map(|ends| (0..).zip(ends).map(part).collect());
-    LaneLook { described, level: TransactionVersion::V2, markers }
+    LaneLook { described, level: TransactionVersion::V2, markers, records: None }
 }
 
 fn judge(described: Described, ends: Vec<PartitionEnd>) -> Kind {
@@ -273,15 +277,46 @@ fn an_epoch_is_judged_by_all_its_lanes() {
     let open = |shards: &[u32]| shards.iter().map(|shard| handle(*shard, 1)).collect::<Vec<_>>();
     assert_eq!(judged(&[COMMITTED, COMMITTED], false), Judgement::Committed);
     assert_eq!(judged(&[OPEN, COMMITTED, OPEN], false), Judgement::ResumeAll { open: open(&[0, 2]) });
-    assert_eq!(judged(&[ABORTED, OPEN], false), Judgement::RewindAll { open: open(&[1]) });
-    assert_eq!(judged(&[ABORTED, ABORTED], false), Judgement::RewindAll { open: open(&[]) });
-    assert_eq!(judged(&[ABORTED, OPEN, COMMITTED], false), Judgement::Mixed { open: open(&[1]) });
+    assert_eq!(
+        judged(&[ABORTED, OPEN], false),
+        Judgement::RewindAll { open: open(&[1]), incomplete: vec![], aborted: open(&[0]) }
+    );
+    assert_eq!(
+        judged(&[ABORTED, ABORTED], false),
+        Judgement::RewindAll { open: open(&[]), incomplete: vec![], aborted: open(&[0, 1]) }
+    );
+    assert_eq!(
+        judged(&[ABORTED, OPEN, COMMITTED], false),
+        Judgement::Mixed { open: open(&[1]), incomplete: vec![], aborted: open(&[0]) }
+    );
     assert_eq!(judged(&[ABORTED, OPEN, unknown()], false), Judgement::Stuck { open: open(&[1]) });
     assert_eq!(judged(&[COMMITTED, unknown()], false), Judgement::Stuck { open: open(&[]) });
     assert_eq!(judged(&[OPEN, silent()], false), Judgement::Wait);
     assert_eq!(judged(&[OPEN, silent()], true), Judgement::Hurry { open: open(&[0]) });
     assert_eq!(judged(&[OPEN, silent(), ABORTED], true), Judgement::Wait);
     assert_eq!(judged(&[unknown(), silent()], true), Judgement::Wait);
+}
+
+/// A cluster that lost acknowledged records would commit the rest.
+#[test]
+fn an_open_lane_without_all_of_its_records_is_never_among_those_to_commit() {
+    let lost = || LaneFate::Incomplete("sequence 4 is missing".into());
+    let handles = |shards: &[u32]| shards.iter().map(|shard| handle(*shard, 1)).collect::<Vec<_>>();
+    let (open, incomplete) = (handles(&[1]), handles(&[0]));
+    let back = Judgement::RewindAll { open: open.clone(), incomplete: incomplete.clone(), aborted: vec![] };
+    assert_eq!(judged(&[lost(), OPEN], false), back);
+    assert_eq!(judged(&[lost(), OPEN, silent()], true), Judgement::Wait, "no hurry forward");
+    assert_eq!(chosen(&[lost(), OPEN], &Strategy::DEFAULT, Some(Ok(()))), Plan::Rewind(handles(&[1, 0])));
+    let on = Judgement::Mixed { open, incomplete, aborted: vec![] };
+    assert_eq!(judged(&[lost(), OPEN, COMMITTED], false), on);
+    assert_eq!(chosen(&[lost(), OPEN, COMMITTED], &Strategy::DEFAULT, None), Plan::Resume(handles(&[1])));
+    let all = [Strategy::Resume, Strategy::Abandon];
+    assert!(matches!(chosen(&[lost(), COMMITTED], &all, None), Plan::Stop(_)), "it has not ended");
+    let look = LaneLook {
+        records: Some(Err("sequence 4 is missing".into())),
+        ..look(known(State::Ongoing, identity(100, 5)), None)
+    };
+    assert_eq!(kind(&judge_lane(&of(TransactionVersion::V2), &look)), Kind::Incomplete);
 }
 
 #[test]
@@ -293,30 +328,76 @@ fn the_nearest_deadline_is_committed_first() {
 }
 
 fn chosen(fates: &[LaneFate], allowed: &[Strategy], sources: Option<Result<(), String>>) -> Plan {
-    choose(&judged(fates, false), allowed, &RewindFacts { sources })
+    choose(&judged(fates, false), allowed, &Facts { sources, ..Facts::default() })
+}
+
+/// Both strategies have failed on lane 1.
+fn both_failed() -> Facts {
+    let refused = vec![
+        (Strategy::Rewrite, "the log has a hole at 12".to_owned()),
+        (Strategy::Replay, "no journal was written".to_owned()),
+    ];
+    Facts { repairs: [(handle(1, 1).at(), Repair { refused, prepared: None })].into(), ..Facts::default() }
 }
 
 #[test]
-fn a_strategy_that_is_not_allowed_or_not_built_is_passed_over_with_its_reason() {
-    let Plan::Stop(passed) = chosen(&[COMMITTED, ABORTED], &Strategy::DEFAULT, None) else {
+fn a_strategy_that_is_not_allowed_or_cannot_is_passed_over_with_its_reason() {
+    let judgement = judged(&[COMMITTED, ABORTED], false);
+    let Plan::Stop(passed) = choose(&judgement, &Strategy::DEFAULT, &both_failed()) else {
         panic!("no stop")
     };
     let text: Vec<_> = passed.iter().map(ToString::to_string).collect();
+    let at = handle(1, 1).at();
     assert_eq!(
         text,
         [
-            "resume: no lane that needs it is open",
-            "rewind: some lane is committed",
-            "rewrite: not in this release",
-            "replay: not in this release",
-            "abandon: not in the job's list",
-            "set-aside: not in the job's list",
+            "resume: no lane that needs it is open".to_owned(),
+            "rewind: some lane is committed".to_owned(),
+            format!("rewrite: {at}: the log has a hole at 12"),
+            format!("replay: {at}: no journal was written"),
+            "set-aside: not in the job's list".to_owned(),
+            "abandon: not in the job's list".to_owned(),
         ]
     );
     let Plan::Stop(passed) = chosen(&[ABORTED, OPEN], &[Strategy::Resume], Some(Ok(()))) else {
         panic!("no stop")
     };
     assert!(passed.iter().any(|one| one.strategy == Strategy::Rewind && one.why == PassReason::NotAllowed));
+}
+
+#[test]
+fn an_aborted_lane_is_written_again_by_the_first_of_the_list_that_can() {
+    let fates = [COMMITTED, ABORTED];
+    let by = |strategy| Plan::Repair(vec![(handle(1, 1), strategy)]);
+    assert_eq!(chosen(&fates, &Strategy::DEFAULT, None), by(Strategy::Rewrite));
+    let other = [Strategy::Resume, Strategy::Replay, Strategy::Rewrite];
+    assert_eq!(chosen(&fates, &other, None), by(Strategy::Replay));
+    let mut facts = both_failed();
+    facts.repairs.values_mut().for_each(|repair| drop(repair.refused.pop()));
+    assert_eq!(choose(&judged(&fates, false), &Strategy::DEFAULT, &facts), by(Strategy::Replay));
+    facts.repairs.values_mut().for_each(|repair| repair.prepared = Some(handle(1, 2)));
+    assert_eq!(choose(&judged(&fates, false), &Strategy::DEFAULT, &facts), Plan::Amend(vec![handle(1, 2)]));
+}
+
+/// An operator's last words: only where nothing else can, and keeping the records comes first if it does in the list.
+#[test]
+fn records_are_given_up_only_when_nothing_can_write_them_again() {
+    let all = [Strategy::Resume, Strategy::Rewrite, Strategy::Replay, Strategy::SetAside, Strategy::Abandon];
+    let judgement = judged(&[COMMITTED, ABORTED], false);
+    assert!(matches!(choose(&judgement, &all, &Facts::default()), Plan::Repair(_)));
+    let lanes = || vec![handle(1, 1)];
+    assert_eq!(choose(&judgement, &all, &both_failed()), Plan::GiveUp(lanes(), Strategy::SetAside));
+    let facts = Facts { not_set_aside: Some("neither log nor journal has them".into()), ..both_failed() };
+    assert_eq!(choose(&judgement, &all, &facts), Plan::GiveUp(lanes(), Strategy::Abandon));
+    assert!(matches!(choose(&judgement, &all[..4], &facts), Plan::Stop(_)));
+    let open = judged(&[OPEN, ABORTED], false);
+    assert_eq!(
+        choose(&open, &all, &both_failed()),
+        Plan::Resume(vec![handle(0, 1)]),
+        "the rest is saved first"
+    );
+    let unknown = judged(&[unknown(), ABORTED], false);
+    assert!(matches!(choose(&unknown, &all, &both_failed()), Plan::Stop(_)), "not every lane has ended");
 }
 
 /// H37: going back is possible only where every source still has the records.
@@ -327,10 +408,12 @@ fn sources_are_asked_before_an_epoch_is_given_up() {
     let gone = || Some(Err("in-0 starts at 70, wanted is 50".into()));
     let forward = chosen(&[ABORTED, OPEN], &Strategy::DEFAULT, gone());
     assert_eq!(forward, Plan::Resume(vec![handle(1, 1)]), "what is open can still be saved");
-    let Plan::Stop(passed) = chosen(&[ABORTED, COMMITTED], &Strategy::DEFAULT, gone()) else {
+    let Plan::Stop(passed) = chosen(&[ABORTED], &[Strategy::Resume, Strategy::Rewind], gone()) else {
         panic!("no stop")
     };
     assert!(passed.iter().any(|one| matches!(one.why, PassReason::SourceGone(_))));
+    let rewrite = Plan::Repair(vec![(handle(0, 1), Strategy::Rewrite)]);
+    assert_eq!(chosen(&[ABORTED], &Strategy::DEFAULT, gone()), rewrite);
 }
 
 /// H34: nothing is ever given up while a transaction may still be committed.

@@ -2,7 +2,8 @@
 
 use crate::fixture::{Slots, at, finished, handle, identity, job, lane, positions, proven, void};
 use hapax_commit::{
-    Epoch, Handle, IdAt, ProducerEpoch, Recovery, SlotBody, SlotNumber, Strategy, TransactionVersion,
+    Epoch, Handle, IdAt, Identity, ProducerEpoch, Recovery, SlotBody, SlotNumber, Strategy,
+    TransactionVersion,
     evidence::{
         Described, EndTxnAnswer, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook,
         TransactionState as State,
@@ -19,7 +20,17 @@ struct Brokers {
     markers: BTreeMap<IdAt, PartitionEnd>,
     answers: BTreeMap<IdAt, VecDeque<EndTxnAnswer>>,
     sources: Option<String>,
+    /// Of these handles, records are not in the log.
+    missing: BTreeMap<IdAt, String>,
+    /// Why a strategy cannot.
+    repairs: BTreeMap<Strategy, String>,
     beyond: BTreeMap<IdAt, String>,
+}
+
+/// A handle's records, prepared again.
+fn again(handle: &Handle, epoch: Epoch, identity: Identity) -> Handle {
+    let transactional_id = handle.lane.transactional_id(&job(), epoch);
+    Handle { transactional_id, identity, epoch, ..handle.clone() }
 }
 
 fn next<T: Clone>(answers: &mut VecDeque<T>) -> Option<T> {
@@ -83,7 +94,8 @@ impl Brokers {
             Effect::Look { handle, markers, .. } => {
                 let described = self.described.get_mut(&handle.at()).and_then(next).unwrap_or_else(silent);
                 let markers = markers.then(|| self.partitions(handle));
-                let look = LaneLook { described, level: TransactionVersion::V2, markers };
+                let records = self.missing.get(&handle.at()).cloned().map(Err);
+                let look = LaneLook { described, level: TransactionVersion::V2, markers, records };
                 Input::Looked { at: handle.at(), look }
             }
             Effect::EndTxn { handle, commit } => {
@@ -95,6 +107,17 @@ impl Brokers {
                 Input::ReadBack { at: handle.at(), partitions: self.partitions(handle) }
             }
             Effect::ProbeSources { .. } => Input::SourcesProbed(self.sources.clone().map_or(Ok(()), Err)),
+            Effect::Repair { handle, strategy, epoch, identity } => {
+                let new = again(handle, *epoch, *identity);
+                let producer_epoch = ProducerEpoch(identity.producer_epoch.0 + 1);
+                self.markers
+                    .insert(new.at(), PartitionEnd::Marker { marker: Marker::Commit, producer_epoch });
+                let outcome = self.repairs.get(strategy).cloned().map_or(Ok(new), Err);
+                Input::Repaired { at: handle.at(), strategy: *strategy, outcome }
+            }
+            Effect::GiveUp { strategy, .. } => {
+                Input::GivenUp(self.repairs.get(strategy).cloned().map_or(Ok("incident".into()), Err))
+            }
             Effect::CheckClaim => Input::ClaimHolds,
             Effect::PutSlot { number, .. } => Input::SlotStored { number: *number },
             Effect::Done(_) | Effect::Fenced | Effect::Stop(_) => return None,
@@ -232,7 +255,7 @@ fn an_epoch_is_not_given_up_when_a_delayed_commit_came_between() {
         .say(&handle(0, 2), [aborted(0)])
         .say(&handle(1, 2), [open(1), open(1), committed(1)])
         .answer(&handle(1, 2), [EndTxnAnswer::NotThisState]);
-    let effects = recover(&in_doubt(), &mut brokers);
+    let effects = recover_with(&in_doubt(), &mut brokers, &NO_REPAIR);
     assert_eq!(count(&effects, put(void(2))), 0);
     assert_eq!(incident(&effects).kind, IncidentKind::Unresolved(Epoch(2)));
 }
@@ -277,18 +300,162 @@ fn no_lane_is_ended_before_all_were_looked_at() {
     }
 }
 
-/// H10: with one lane committed there is no way back; what is open goes forward, the rest needs a person for now.
+/// Nothing that writes aborted records again.
+const NO_REPAIR: [Strategy; 2] = [Strategy::Resume, Strategy::Rewind];
+
+/// H10: with one lane committed there is no way back; what cannot be written again needs a person.
 #[test]
-fn mixed_lanes_commit_what_is_open_and_stop_with_the_handle() {
+fn mixed_lanes_stop_with_the_handle_where_nothing_can_write_it_again() {
     let slots = Slots::claimed().decide(1).decide(2).claim(2);
     let mut brokers = two(committed(0), aborted(1));
+    brokers.repairs.insert(Strategy::Rewrite, "the log has a hole at 12".into());
+    brokers.repairs.insert(Strategy::Replay, "no journal was written".into());
     let effects = recover(&slots, &mut brokers);
     let incident = incident(&effects);
     assert_eq!(incident.kind, IncidentKind::Unresolved(Epoch(2)));
     assert!(incident.lanes.iter().any(|lane| lane.handle == handle(1, 2) && lane.fate == LaneFate::Aborted));
     let text = incident.to_string();
-    assert!(text.contains("rewrite: not in this release") && text.contains("orders.main.1.2"), "{text}");
+    assert!(text.contains("the log has a hole at 12") && text.contains("orders.main.1.2"), "{text}");
     assert_eq!(count(&effects, |effect| matches!(effect, Effect::PutSlot { .. })), 0);
+}
+
+/// Only the aborted lane is written again: looked at with its control batches first, amended before it is committed.
+#[test]
+fn an_aborted_lane_beside_a_committed_one_is_written_again_and_amended_before_it_is_committed() {
+    let effects = recover(&in_doubt(), &mut two(committed(0), aborted(1)));
+    let new = again(&handle(1, 2), Epoch(3), identity(900, 0));
+    let amend = SlotBody::Amend { epoch: Epoch(2), handles: vec![new.clone()] };
+    let order = [
+        position(
+            &effects,
+            |effect| matches!(effect, Effect::Look { handle: looked, markers: true, .. } if *looked == handle(1, 2)),
+        ),
+        position(&effects, |effect| matches!(effect, Effect::Repair { .. })),
+        position(&effects, put(amend)),
+        position(&effects, |effect| *effect == Effect::EndTxn { handle: new.clone(), commit: true }),
+        position(&effects, put(proven(2))),
+        effects.iter().rposition(clears(&new)).expect("it is cleared"),
+    ];
+    assert!(order.is_sorted(), "{order:?}");
+    assert_eq!(count(&effects, |effect| matches!(effect, Effect::Repair { .. })), 1);
+    assert!(position(&effects, clears(&handle(1, 2))) > order[2], "the void handle's id is free then");
+    let done = done(&effects);
+    assert_eq!(done.resolved, Some((Epoch(2), Resolution::Repaired)));
+    assert_eq!((done.start.last_epoch, done.start.settled), (Epoch(3), Epoch(2)));
+    assert_eq!(done.start.positions, positions(20));
+    assert_eq!(done.identities.len(), 6, "every id can be written on");
+}
+
+/// What a strategy has begun to write before it saw that it cannot is ended before the next one writes.
+#[test]
+fn the_next_strategy_writes_on_an_id_that_was_cleared_again() {
+    let mut brokers = two(committed(0), aborted(1));
+    brokers.repairs.insert(Strategy::Rewrite, "its digest differs".into());
+    let effects = recover(&in_doubt(), &mut brokers);
+    let by = |wanted| {
+        let is =
+            move |effect: &Effect| matches!(effect, Effect::Repair { strategy, .. } if *strategy == wanted);
+        position(&effects, is)
+    };
+    let (first, second) = (by(Strategy::Rewrite), by(Strategy::Replay));
+    let fresh = again(&handle(1, 2), Epoch(3), identity(900, 0));
+    assert_eq!(effects[first..second].iter().filter(|effect| clears(&fresh)(effect)).count(), 1);
+    assert_eq!(done(&effects).resolved, Some((Epoch(2), Resolution::Repaired)));
+}
+
+/// A rewritten transaction can time out before it is committed, like any other.
+#[test]
+fn what_was_written_again_and_aborted_again_is_written_once_more() {
+    let again_aborted = again(&handle(1, 2), Epoch(3), identity(900, 0));
+    let mut brokers = two(committed(0), aborted(1))
+        .say(&again_aborted, [known(State::CompleteAbort, 900, 1)])
+        .answer(&again_aborted, [EndTxnAnswer::NotThisState]);
+    let slots = in_doubt();
+    let mut machine = Recovery::new(&slots.view(), slots.run(), &positions(0), &Strategy::DEFAULT);
+    let mut repairs = Vec::new();
+    for _ in 0..1_000 {
+        let effect = machine.poll_effect().expect("something is always to be done");
+        if let Effect::Repair { handle, epoch, .. } = &effect {
+            repairs.push((handle.epoch, *epoch));
+        }
+        let input = brokers.input(&effect);
+        brokers.markers.insert(
+            again_aborted.at(),
+            PartitionEnd::Marker { marker: Marker::Abort, producer_epoch: ProducerEpoch(1) },
+        );
+        let Some(input) = input else {
+            let Effect::Done(done) = effect else { panic!("{effect:?}") };
+            assert_eq!(done.resolved, Some((Epoch(2), Resolution::Repaired)));
+            assert_eq!(done.start.last_epoch, Epoch(4));
+            assert_eq!(repairs, [(Epoch(2), Epoch(3)), (Epoch(3), Epoch(4))]);
+            return;
+        };
+        machine.step(0, input);
+        machine.check().unwrap();
+    }
+    panic!("no end in sight");
+}
+
+/// A cluster that lost acknowledged records would commit the rest: that transaction is aborted instead, and the input read
+/// again while nothing is committed.
+#[test]
+fn an_open_transaction_that_lost_records_is_never_committed() {
+    let lost = || "in out-0 sequence 4 is missing".to_owned();
+    let mut brokers = two(open(0), open(1));
+    brokers.described.insert(handle(0, 2).at(), [open(0), open(0), aborted(0)].into());
+    brokers.described.insert(handle(1, 2).at(), [open(1), open(1), aborted(1)].into());
+    brokers.missing.insert(handle(0, 2).at(), lost());
+    let effects = recover(&in_doubt(), &mut brokers);
+    assert_eq!(count(&effects, |effect| matches!(effect, Effect::EndTxn { commit: true, .. })), 0);
+    assert_eq!(count(&effects, |effect| matches!(effect, Effect::EndTxn { commit: false, .. })), 2);
+    assert_eq!(done(&effects).resolved, Some((Epoch(2), Resolution::Rewound)));
+
+    // No way back: nobody ends it, and a person is told what is missing.
+    for allowed in [Strategy::DEFAULT.as_slice(), &[Strategy::Resume, Strategy::Abandon]] {
+        let mut brokers = two(open(0), committed(1));
+        brokers.missing.insert(handle(0, 2).at(), lost());
+        let effects = recover_with(&in_doubt(), &mut brokers, allowed);
+        assert_eq!(count(&effects, is_end), 0);
+        assert!(incident(&effects).to_string().contains("sequence 4 is missing"), "{}", incident(&effects));
+    }
+}
+
+/// A coordinator that once answered the handle's identity and now has an earlier one has lost what it knew.
+#[test]
+fn brokers_that_know_less_than_they_once_answered_stop_the_start_before_anything_is_cleared() {
+    for described in [[known(State::CompleteCommit, 100, 4)], [known(State::Ongoing, 100, 3)]] {
+        let mut brokers = two(open(0), open(1)).say(&handle(0, 2), described.clone());
+        let effects = recover(&in_doubt(), &mut brokers);
+        assert_eq!(incident(&effects).kind, IncidentKind::BrokersBehind);
+        assert_eq!(count(&effects, is_end), 0);
+        // Of an id whose outcome is in the chain, too: what was committed may be gone.
+        let mut brokers = two(open(0), open(1)).say(&handle(0, 1), described);
+        let effects = recover(&in_doubt(), &mut brokers);
+        assert_eq!(incident(&effects).kind, IncidentKind::BrokersBehind);
+        assert_eq!(count(&effects, |effect| matches!(effect, Effect::ClearId { .. })), 0);
+    }
+}
+
+/// The incident is written before the slot that names it.
+#[test]
+fn records_are_given_up_by_a_slot_that_names_the_incident() {
+    let allowed = [Strategy::Resume, Strategy::Rewrite, Strategy::SetAside, Strategy::Abandon];
+    let mut brokers = two(open(0), aborted(1)).end(&handle(0, 2), marker(Marker::Commit));
+    brokers.repairs.insert(Strategy::Rewrite, "the log has a hole at 12".into());
+    brokers.repairs.insert(Strategy::SetAside, "neither log nor journal has them".into());
+    let effects = recover_with(&in_doubt(), &mut brokers, &allowed);
+    let given_up = effects.iter().filter_map(|effect| match effect {
+        Effect::GiveUp { lanes, strategy } => Some((lanes.clone(), *strategy)),
+        _ => None,
+    });
+    let lanes = || vec![handle(1, 2)];
+    let expected = [(lanes(), Strategy::SetAside), (lanes(), Strategy::Abandon)];
+    assert_eq!(given_up.collect::<Vec<_>>(), expected);
+    let abandoned = SlotBody::Abandoned { epoch: Epoch(2), incident: "incident".into() };
+    assert_eq!(count(&effects, put(abandoned)), 1);
+    let done = done(&effects);
+    assert_eq!(done.resolved, Some((Epoch(2), Resolution::Abandoned)));
+    assert_eq!((done.start.settled, &done.start.positions), (Epoch(2), &positions(20)));
 }
 
 /// The rule, H9, H12: nothing but its own EndTxn reaches an id in doubt before the outcome is in the chain.
@@ -305,7 +472,7 @@ fn no_id_in_doubt_is_cleared_before_its_outcome_is_in_the_chain() {
         }
         assert_eq!(done(&effects).identities.len(), 6);
     }
-    let effects = recover(&in_doubt(), &mut two(committed(0), aborted(1)));
+    let effects = recover_with(&in_doubt(), &mut two(committed(0), aborted(1)), &NO_REPAIR);
     assert!((0..2).all(|shard| count(&effects, clears(&handle(shard, 2))) == 0), "not even at a stop");
 }
 
@@ -461,7 +628,7 @@ fn a_newer_claim_ends_recovery_at_any_point() {
 fn an_epoch_is_not_given_up_when_a_source_has_lost_its_input() {
     let mut brokers = two(aborted(0), aborted(1));
     brokers.sources = Some("in-0 starts at 70, wanted is 10".into());
-    let effects = recover(&in_doubt(), &mut brokers);
+    let effects = recover_with(&in_doubt(), &mut brokers, &NO_REPAIR);
     assert_eq!(count(&effects, put(void(2))), 0);
     assert!(incident(&effects).to_string().contains("in-0 starts at 70"));
     let probed = effects.contains(&Effect::ProbeSources { positions: positions(10) });

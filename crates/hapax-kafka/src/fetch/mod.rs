@@ -1,7 +1,8 @@
 //! The fetcher: reads assigned partitions in order, each from a wanted offset on.
 //!
 //! Owns fetch positions, the filter of aborted transactions, the buffer between brokers and reader, and the search
-//! for the marker that ended a transaction ([`first_control_batch`]). Refuses to choose a position: an offset that
+//! for the marker that ended a transaction ([`first_control_batch`]) and for the records that one has left
+//! ([`WrittenReader`]). Refuses to choose a position: an offset that
 //! the log does not have, or a topic that is not the one that was read before, is an error, never a reset.
 //!
 //! ```text
@@ -30,9 +31,12 @@ mod range;
 mod request;
 mod slot;
 mod task;
+mod walk;
+mod written;
 
 pub use control::{ControlSeen, first_control_batch};
 pub use error::FetchError;
+pub use written::{WrittenError, WrittenReader};
 
 use crate::{
     Client, Isolation, limits,

@@ -2,21 +2,24 @@
 //!
 //! Every answer is turned into the protocol's own words here; nothing is judged.
 
-use super::told::marker_of;
+use super::{repair, told::marker_of};
 use crate::{
     cluster::Clusters,
-    error::{Code, JobError},
+    error::{Code, JobError, with_causes},
     job::Plan,
     limits,
 };
 use hapax_commit::{
     Handle, Identity, Name,
-    evidence::{Described, EndTxnAnswer, LaneLook, Marker, PartitionEnd, PartitionLook, TransactionState},
+    evidence::{
+        Described, EndTxnAnswer, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook, TransactionState,
+        judge_described,
+    },
 };
 use hapax_host::{Deadline, Host};
 use hapax_kafka::{
     Client, ClientError,
-    fetch::{ControlSeen, FetchError, first_control_batch},
+    fetch::{ControlSeen, FetchError, WrittenError, first_control_batch},
     transaction::{self, Described as Answer, InitError},
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -129,7 +132,25 @@ impl Brokers {
         let described = self.describe(client, &handle.transactional_id.to_string()).await;
         let level = client.transaction_version().await?;
         let markers = if markers { Some(self.read_back(client, handle).await) } else { None };
-        Ok(LaneLook { described, level, markers })
+        let records = self.records(client, handle, &described).await?;
+        Ok(LaneLook { described, level, markers, records })
+    }
+
+    /// Reads the records of a transaction that is open, as its coordinator says, and compares them with the handle.
+    async fn records(
+        &self,
+        client: &Client,
+        handle: &Handle,
+        described: &Described,
+    ) -> Result<Option<Result<(), String>>, ClientError> {
+        if judge_described(handle, described) != LaneFate::Open {
+            return Ok(None);
+        }
+        match repair::compare(&self.host, client, handle).await {
+            Ok(()) => Ok(Some(Ok(()))),
+            Err(WrittenError::Fetch(FetchError::Client(error))) => Err(error),
+            Err(error) => Ok(Some(Err(with_causes(&error)))),
+        }
     }
 
     /// The first control batch of the handle's producer in each of its partitions.

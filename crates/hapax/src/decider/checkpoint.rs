@@ -215,6 +215,11 @@ impl CheckpointDecider {
             let cluster_id = self.start.brokers.cluster_id(&lane.cluster).to_owned();
             ids.entry(cluster_id).or_default().extend(lane.transactional_ids(&self.start.plan.name));
         }
+        // A lane that the plan has no more may have to be written again.
+        for handle in self.view.unresolved().iter().flat_map(|unresolved| &unresolved.manifest.handles) {
+            let of_lane = handle.lane.transactional_ids(&handle.transactional_id.job);
+            ids.entry(handle.cluster_id.clone()).or_default().extend(of_lane);
+        }
         let ids = ids.into_iter().map(|(cluster, ids)| (cluster, ids.into_iter().collect())).collect();
         let by = format!("process {}", std::process::id());
         Claim { ids, layout: self.start.record.layout.number, by }

@@ -4,6 +4,7 @@ mod brokers;
 mod checkpoint;
 mod coordinate;
 mod recover;
+mod repair;
 mod told;
 
 pub(crate) use brokers::Brokers;

@@ -2,15 +2,19 @@
 //!
 //! Owns no judgement. Effects that do not depend on each other run at once; a put runs alone.
 
-use super::checkpoint::CheckpointDecider;
+use super::{
+    checkpoint::CheckpointDecider,
+    repair::{self, Rewrite},
+};
 use crate::{
+    crash::Point,
     error::{Code, JobError, with_causes},
     incident, limits,
     source::SourceError,
 };
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
-    Epoch, Handle, Slot, SlotBody, SlotNumber,
+    Epoch, Handle, Identity, Slot, SlotBody, SlotNumber, Strategy,
     evidence::{Described, TransactionState, may_hide_commits},
     id::IdAt,
     recovery::{Done, Effect, Input, Recovery},
@@ -33,8 +37,11 @@ pub(super) async fn resolve(decider: &mut CheckpointDecider) -> Result<Done, Job
     let mut recovery =
         Recovery::new(&decider.view, decider.run, &start.record.genesis, &start.plan.settings.recovery);
     let mut pending = FuturesUnordered::<Performing>::new();
+    let mut crash = RecoveryPoints::of(decider);
+    crash.reach(Point::R0Claimed);
     loop {
         while let Some(effect) = recovery.poll_effect() {
+            crash.before(&effect);
             match effect {
                 Effect::Done(done) => return Ok(done),
                 Effect::Fenced => return Err(decider.fenced().await),
@@ -53,7 +60,77 @@ pub(super) async fn resolve(decider: &mut CheckpointDecider) -> Result<Done, Job
             },
             () = host.sleep(limits::RECOVERY_TICK) => Input::Tick,
         };
+        crash.after(&input);
         recovery.step(host.wall_ms(), input);
+    }
+}
+
+/// The crash points of a recovery that has an epoch in doubt.
+struct RecoveryPoints {
+    crash: std::sync::Arc<dyn crate::crash::CrashPoints>,
+    epoch: Option<Epoch>,
+    has_looked: bool,
+    has_acted: bool,
+}
+
+impl RecoveryPoints {
+    fn of(decider: &CheckpointDecider) -> Self {
+        let epoch = decider.view.unresolved().map(|unresolved| unresolved.manifest.epoch);
+        Self { crash: decider.start.crash.clone(), epoch, has_looked: false, has_acted: false }
+    }
+
+    fn reach(&self, point: Point) {
+        if let Some(epoch) = self.epoch {
+            self.crash.reach(point, epoch);
+        }
+    }
+
+    fn before(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Look { .. } if !std::mem::replace(&mut self.has_looked, true) => {
+                self.reach(Point::R1Cleared);
+            }
+            Effect::EndTxn { .. }
+            | Effect::Repair { .. }
+            | Effect::GiveUp { .. }
+            | Effect::PutSlot { .. }
+                if !std::mem::replace(&mut self.has_acted, true) =>
+            {
+                self.reach(Point::R2Looked);
+            }
+            Effect::Done(_) => self.reach(Point::R6IdsCleared),
+            Effect::Survey { .. }
+            | Effect::ClearId { .. }
+            | Effect::Look { .. }
+            | Effect::EndTxn { .. }
+            | Effect::ReadBack { .. }
+            | Effect::ProbeSources { .. }
+            | Effect::Repair { .. }
+            | Effect::GiveUp { .. }
+            | Effect::CheckClaim
+            | Effect::PutSlot { .. }
+            | Effect::Fenced
+            | Effect::Stop(_) => {}
+        }
+    }
+
+    fn after(&self, input: &Input) {
+        match input {
+            Input::EndTxnAnswered { .. } => self.reach(Point::R3LaneEnded),
+            Input::Repaired { outcome: Ok(_), .. } => self.reach(Point::R4Rewritten),
+            Input::SlotStored { .. } => self.reach(Point::R5Recorded),
+            Input::Tick
+            | Input::Surveyed { .. }
+            | Input::Cleared { .. }
+            | Input::ClaimHolds
+            | Input::ChainMoved
+            | Input::Looked { .. }
+            | Input::ReadBack { .. }
+            | Input::SourcesProbed(_)
+            | Input::Repaired { .. }
+            | Input::GivenUp(_)
+            | Input::SlotTaken { .. } => {}
+        }
     }
 }
 
@@ -81,7 +158,21 @@ fn log_resolution(decider: &CheckpointDecider, body: &SlotBody) {
         SlotBody::Void { epoch } => {
             tracing::warn!(%job, %epoch, "rewound: every transaction of the epoch was aborted, its input is read again");
         }
-        SlotBody::Claim(_) | SlotBody::Manifest(_) | SlotBody::Amend { .. } | SlotBody::Abandoned { .. } => {}
+        SlotBody::Amend { epoch, handles } => {
+            for handle in handles {
+                tracing::warn!(
+                    %job, %epoch, id = %handle.transactional_id, records = handle.records(),
+                    "written again: the broker had aborted the transaction, its records are prepared once more"
+                );
+            }
+        }
+        SlotBody::Abandoned { epoch, incident } => {
+            tracing::error!(
+                %job, %epoch, incident,
+                "{}: gone on without records of the epoch, as the job's list allows; the incident names them", Code::RecordsGivenUp
+            );
+        }
+        SlotBody::Claim(_) | SlotBody::Manifest(_) => {}
     }
 }
 
@@ -99,7 +190,10 @@ fn perform(decider: &CheckpointDecider, effect: Effect) -> Performing {
                 for source in &plan.sources {
                     match source.serves(&cx, &positions).await {
                         Ok(()) => {}
-                        Err(error @ SourceError::Gone { .. }) => probed = Err(with_causes(&error)),
+                        Err(error @ SourceError::Gone { .. }) => {
+                            tracing::warn!(job = %plan.name, "passed over: rewind: {}", with_causes(&error));
+                            probed = Err(with_causes(&error));
+                        }
                         // A broker that does not answer now has lost nothing: the next run asks again.
                         Err(error) => return Err(error.into()),
                     }
@@ -107,6 +201,10 @@ fn perform(decider: &CheckpointDecider, effect: Effect) -> Performing {
                 Ok(Performed::Input(Input::SourcesProbed(probed)))
             })
         }
+        Effect::Repair { handle, strategy, epoch, identity } => {
+            again(decider, handle, strategy, epoch, identity)
+        }
+        Effect::GiveUp { lanes, strategy } => give_up(decider, lanes, strategy),
         Effect::CheckClaim => {
             let moved = chain_moved(decider, "stopping for a person");
             Box::pin(async move {
@@ -248,6 +346,60 @@ fn end(decider: &CheckpointDecider, handle: Handle, commit: bool) -> Performing 
         let client = brokers.client(&handle.cluster_id, &handle_name(&handle)).await?;
         let (answer, _) = brokers.end(&client, &handle, commit, deadline, || {}).await;
         Ok(Performed::Input(Input::EndTxnAnswered { at: handle.at(), answer }))
+    })
+}
+
+fn again(
+    decider: &CheckpointDecider,
+    handle: Handle,
+    strategy: Strategy,
+    epoch: Epoch,
+    identity: Identity,
+) -> Performing {
+    let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
+    let (job, timeout) = (decider.start.plan.name.clone(), decider.start.transaction_timeout);
+    Box::pin(async move {
+        let client = brokers.client(&handle.cluster_id, &handle_name(&handle)).await?;
+        let rewrite = Rewrite { host: &host, client: &client, handle: &handle, epoch, identity, timeout };
+        let outcome = match strategy {
+            Strategy::Rewrite => rewrite.out_of_log().await?,
+            Strategy::Replay => Err("the epoch has no journal".to_owned()),
+            Strategy::Resume | Strategy::Rewind | Strategy::Abandon | Strategy::SetAside => {
+                return Err(JobError::Bug { what: format!("{} writes nothing again", strategy.name()) });
+            }
+        };
+        if let Err(why) = &outcome {
+            let (id, epoch, strategy) = (&handle.transactional_id, handle.epoch, strategy.name());
+            tracing::warn!(%job, %id, %epoch, "passed over: {strategy}: {why}");
+        }
+        Ok(Performed::Input(Input::Repaired { at: handle.at(), strategy, outcome }))
+    })
+}
+
+/// Writes the incident before the slot that names it.
+fn give_up(decider: &CheckpointDecider, lanes: Vec<Handle>, strategy: Strategy) -> Performing {
+    let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
+    let (plan, generation) = (decider.start.plan.clone(), decider.generation);
+    Box::pin(async move {
+        let mut kept_in = None;
+        if strategy == Strategy::SetAside {
+            let mut clients = Vec::new();
+            for handle in &lanes {
+                let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
+                clients.push((client, handle.clone()));
+            }
+            let epoch = lanes.first().map_or(Epoch::GENESIS, |handle| handle.epoch);
+            let path = incident::aside(&host, &plan, epoch);
+            match repair::set_aside(&host, &clients, &path).await? {
+                Ok(()) => kept_in = Some(path),
+                Err(why) => {
+                    tracing::warn!(job = %plan.name, "passed over: {}: {why}", strategy.name());
+                    return Ok(Performed::Input(Input::GivenUp(Err(why))));
+                }
+            }
+        }
+        let noted = incident::given_up(&host, &plan, generation, &lanes, kept_in.as_deref())?;
+        Ok(Performed::Input(Input::GivenUp(Ok(noted))))
     })
 }
 

@@ -135,7 +135,7 @@ impl Cell {
 
     /// The point's place among all, which spreads what only some cells do.
     fn index(self) -> usize {
-        Point::ALL.iter().position(|point| *point == self.point).expect("a point is one of all")
+        Point::COMMIT.iter().position(|point| *point == self.point).expect("a point is one of all")
     }
 
     fn wake(self) -> Wake {
@@ -165,6 +165,13 @@ impl Cell {
             | Point::K2Decided
             | Point::K4Ended
             | Point::K5Proven => 3,
+            Point::R0Claimed
+            | Point::R1Cleared
+            | Point::R2Looked
+            | Point::R3LaneEnded
+            | Point::R4Rewritten
+            | Point::R5Recorded
+            | Point::R6IdsCleared => 1,
         };
         format!("{}:{nth}:{}", self.point, self.mode.name())
     }

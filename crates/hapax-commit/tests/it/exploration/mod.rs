@@ -29,6 +29,7 @@ struct Reached {
     resumed: u64,
     found_committed: u64,
     rewound: u64,
+    repaired: u64,
     mixed: u64,
     fenced: u64,
     lost_put: u64,
@@ -59,12 +60,23 @@ struct World {
     calm: bool,
     changed: bool,
     stopped_by: Option<Incident>,
+    allowed: &'static [Strategy],
+    /// Aborted records are still in the log, so that `rewrite` can read them; `replay` can always.
+    log_is_whole: bool,
     reached: Reached,
 }
 
+/// The lists of the jobs of this world.
+const LISTS: [&[Strategy]; 4] = [
+    &Strategy::DEFAULT,
+    &[Strategy::Resume, Strategy::Rewind],
+    &[Strategy::Resume, Strategy::Rewrite],
+    &[Strategy::Resume, Strategy::Replay, Strategy::Rewrite],
+];
+
 enum Machine {
-    Recovery(Recovery),
-    Cohort(Cohort),
+    Recovery(Box<Recovery>),
+    Cohort(Box<Cohort>),
 }
 
 /// What a run has begun and not finished.
@@ -131,7 +143,10 @@ impl World {
         let mut rng = fastrand::Rng::with_seed(seed);
         let version = if rng.bool() { TransactionVersion::V1 } else { TransactionVersion::V2 };
         let first_epoch = if rng.u8(..4) == 0 { 32_758 } else { 0 };
+        let (allowed, log_is_whole) = (LISTS[rng.usize(..LISTS.len())], rng.u8(..4) > 0);
         Self {
+            allowed,
+            log_is_whole,
             broker: Broker::new(version, SHARDS, first_epoch),
             rng,
             chain: BTreeMap::new(),
@@ -144,6 +159,11 @@ impl World {
             stopped_by: None,
             reached: Reached::default(),
         }
+    }
+
+    /// Can a strategy write aborted records again?
+    fn repairs_by(&self, strategy: Strategy) -> bool {
+        strategy == Strategy::Replay || (strategy == Strategy::Rewrite && self.log_is_whole)
     }
 
     fn chance(&mut self, one_in: u32) -> bool {
@@ -177,7 +197,7 @@ impl World {
         let generation = Generation(number.0);
         self.create(&Slot { number, run: nonce, generation, written_ms: 0, body });
         let view = self.truth.clone();
-        let machine = Machine::Recovery(Recovery::new(&view, nonce, &genesis(), &Strategy::DEFAULT));
+        let machine = Machine::Recovery(Box::new(Recovery::new(&view, nonce, &genesis(), self.allowed)));
         let mut run = Run {
             nonce,
             generation,
@@ -342,9 +362,11 @@ impl World {
         if let Some(incident) = &self.stopped_by {
             let fates: Vec<_> =
                 incident.lanes.iter().map(|lane| self.right(&lane.handle, &lane.fate)).collect();
-            let due = fates.len() == 2
-                && fates.contains(&Some(Marker::Commit))
-                && fates.contains(&Some(Marker::Abort));
+            let ended = fates.iter().all(Option::is_some) && fates.contains(&Some(Marker::Abort));
+            let no_way_back =
+                fates.contains(&Some(Marker::Commit)) || !self.allowed.contains(&Strategy::Rewind);
+            let no_way_on = !self.allowed.iter().any(|strategy| self.repairs_by(*strategy));
+            let due = ended && no_way_back && no_way_on;
             assert!(due, "an incident where none was due: {incident}\n{}", self.story());
             self.reached.mixed += 1;
             return;
@@ -395,6 +417,7 @@ fn every_epoch_is_committed_once_and_in_order_whatever_happens() {
             ("resumed", reached.resumed),
             ("found committed", reached.found_committed),
             ("rewound", reached.rewound),
+            ("written again", reached.repaired),
             ("mixed lanes", reached.mixed),
             ("fenced zombie", reached.fenced),
             ("lost put answer", reached.lost_put),

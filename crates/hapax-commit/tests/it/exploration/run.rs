@@ -7,7 +7,7 @@ use crate::broker::Fenced;
 use hapax_commit::{
     Cohort, CohortConfig, Epoch, Handle, HandlePartition, IdAt, Identity, Lane, LaneConfig, ProducerEpoch,
     ShardId, Slot, SlotBody, SlotNumber, TopicId, TransactionalId,
-    cohort::{self, End, LaneEnd, PreparedHandle, Share},
+    cohort::{self, End, Failure, LaneEnd, PreparedHandle, Share},
     evidence::{Described, EndTxnAnswer, LaneLook, PartitionLook},
     lane::{Outcome, Written},
     recovery::{self, Resolution},
@@ -59,7 +59,7 @@ impl World {
             Effect::Look { handle, markers, .. } => {
                 let markers = markers.then(|| self.controls(&handle));
                 let described = self.describe(&handle.transactional_id);
-                let look = LaneLook { described, level: self.broker.version, markers };
+                let look = LaneLook { described, level: self.broker.version, markers, records: None };
                 Input::Looked { at: handle.at(), look }
             }
             Effect::EndTxn { handle, commit } => {
@@ -71,6 +71,18 @@ impl World {
                 Input::ReadBack { at: handle.at(), partitions }
             }
             Effect::ProbeSources { .. } => Input::SourcesProbed(Ok(())),
+            Effect::Repair { handle, strategy, epoch, identity } => {
+                let able = self.repairs_by(strategy);
+                // A part may be written before it is seen that it cannot be done, or before the run ends.
+                let written = self.broker.write_again(&handle, epoch, identity);
+                let (Ok(prepared), false) = (written, self.chance(10)) else {
+                    run.over = Some(End::Failed(Failure::Run("the repair broke off".into())));
+                    return;
+                };
+                let outcome = if able { Ok(prepared) } else { Err("it has a hole".into()) };
+                Input::Repaired { at: handle.at(), strategy, outcome }
+            }
+            Effect::GiveUp { .. } => panic!("no job of this world gives records up"),
             Effect::CheckClaim if self.truth.is_newest(run.nonce) => Input::ClaimHolds,
             Effect::CheckClaim => Input::ChainMoved,
             Effect::PutSlot { number, body } => return self.plan_offer(run, number, body),
@@ -169,6 +181,8 @@ impl World {
             Some((_, Resolution::Resumed)) => self.reached.resumed += 1,
             Some((_, Resolution::FoundCommitted)) => self.reached.found_committed += 1,
             Some((_, Resolution::Rewound)) => self.reached.rewound += 1,
+            Some((_, Resolution::Repaired)) => self.reached.repaired += 1,
+            Some((_, Resolution::Abandoned)) => panic!("no job of this world gives records up"),
             None => {}
         }
         let shard_ids = (0..SHARDS).map(|shard| ShardId(shard as u32)).collect::<BTreeSet<_>>();
@@ -188,7 +202,7 @@ impl World {
         let shard = |shard| Shard { next: done.start.positions[&split(shard)].next, ..Shard::default() };
         run.shards = (0..SHARDS).map(shard).collect();
         let config = CohortConfig { shards: shard_ids, budget_ms: 1 };
-        run.machine = Machine::Cohort(Cohort::new(config, done.start));
+        run.machine = Machine::Cohort(Box::new(Cohort::new(config, done.start)));
     }
 
     fn plan_offer(&mut self, run: &mut Run, number: SlotNumber, body: SlotBody) {

@@ -1,0 +1,388 @@
+//! The commit phase: a process dies between decision and commit, the broker aborts what it left, the next one goes on.
+//!
+//! Played on the broker of this repository, whose clock jumps, and in its core on Apache Kafka, where the timeout is
+//! waited for; with librdkafka as the reader. Each case: a bounded job of four lanes dies at a crash point of its third
+//! epoch, its transactions time out, and it is started again with a list of strategies.
+
+use crate::{
+    command_line::{Bench, Ended},
+    harness::unique,
+};
+use hapax_broker::{Broker, ServerOptions, Settings, Step};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use tokio::runtime::{Builder, Runtime};
+use xtask::{
+    judge::{Isolation, Judge, Read},
+    kafka::{Version, shared, transactions},
+};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Of the jobs on our broker: its clock jumps over it.
+const TIMEOUT_MS: i64 = 60_000;
+
+/// Of the jobs on Apache Kafka: it is waited for, and a job that goes on must get along with it.
+const REAL_TIMEOUT: &str = "6s";
+
+const RECORDS: u64 = 2_000;
+const PARTITIONS: u64 = 4;
+
+/// A broker of its own, on its own threads.
+struct Hosted {
+    broker: Broker,
+    _runtime: Runtime,
+}
+
+/// Where a case is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    /// Our broker, with this `transaction.version`.
+    Ours(i16),
+    /// Apache Kafka.
+    Kafka(Version),
+}
+
+enum Cluster {
+    Ours(Hosted),
+    Kafka(&'static str),
+}
+
+impl Cluster {
+    fn of(on: On) -> Self {
+        let transaction_version = match on {
+            On::Kafka(version) => return Self::Kafka(&shared(version).bootstrap),
+            On::Ours(transaction_version) => transaction_version,
+        };
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let settings = Settings { transaction_version, ..Settings::default() };
+        let broker = runtime.block_on(Broker::start(settings, ServerOptions::default())).unwrap();
+        Self::Ours(Hosted { broker, _runtime: runtime })
+    }
+
+    fn bootstrap(&self) -> String {
+        match self {
+            Self::Ours(hosted) => hosted.broker.bootstrap(),
+            Self::Kafka(bootstrap) => (*bootstrap).to_owned(),
+        }
+    }
+
+    /// Waits until the broker has aborted every open transaction of a job.
+    fn let_time_out(&self, job: &str) {
+        if let Self::Ours(hosted) = self {
+            hosted.broker.jump_clock(TIMEOUT_MS + 1_000);
+        }
+        let open = || {
+            let listed = transactions(&self.bootstrap()).unwrap();
+            let of_job = listed.into_iter().filter(|one| one.id.starts_with(&format!("{job}.")));
+            of_job.filter(|one| one.is_open()).collect::<Vec<_>>()
+        };
+        let began = Instant::now();
+        while !open().is_empty() {
+            assert!(began.elapsed() < PATIENCE, "{:?}", open());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// How a job is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// Decided, no lane committed.
+    AllOpen,
+    /// Decided, one lane committed.
+    Mixed,
+}
+
+impl Left {
+    fn crash_at(self) -> String {
+        match self {
+            Self::AllOpen => "K2:3".to_owned(),
+            Self::Mixed => format!("K2b:{}", 2 * (PARTITIONS - 1) + 1),
+        }
+    }
+}
+
+struct Case {
+    cluster: Cluster,
+    bench: Bench,
+    job: String,
+    topic: String,
+}
+
+impl Case {
+    fn new(name: &str, on: On) -> Self {
+        let cluster = Cluster::of(on);
+        let (job, timeout) = match on {
+            On::Ours(_) => ("recovered".to_owned(), "60s"),
+            On::Kafka(_) => (unique(&format!("recovered-{}", name.replace('.', "-"))), REAL_TIMEOUT),
+        };
+        let topic = format!("{job}-out");
+        Judge::shared().create_topic(&cluster.bootstrap(), &topic, PARTITIONS as u32, &[]).unwrap();
+        let text = format!(
+            "job = \"{job}\"\ntransaction_timeout = \"{timeout}\"\n[checkpoint]\nstore = \"file://PATH/store\"\n\
+             interval = \"50ms\"\n[cluster.main]\nbrokers = \"{}\"\n[[source]]\n\
+             generator = {{ count = {RECORDS}, rate = 4000, partitions = {PARTITIONS}, value = '{{\"id\":$id}}' }}\n\
+             [[sink]]\ntopic = \"{topic}\"\npartition = \"keep\"\n",
+            cluster.bootstrap()
+        );
+        Self { cluster, bench: Bench::new(&format!("recovery-{name}"), &text), job, topic }
+    }
+
+    /// Dies as it is told, and its transactions time out.
+    fn leave(&self, left: Left) {
+        self.die(&left.crash_at(), &[]);
+        self.cluster.let_time_out(&self.job);
+    }
+
+    fn die(&self, at: &str, more: &[&str]) {
+        let ended = self.bench.run(&[&["--crash-at", at], more].concat());
+        assert_eq!(ended.code, None, "it does not die at {at}: {}", ended.err);
+        assert!(
+            ended.err.contains(&format!("crash point {} reached", at.split(':').next().unwrap())),
+            "{}",
+            ended.err
+        );
+    }
+
+    fn run(&self, strategies: &[&str]) -> Ended {
+        self.bench.run(&["--json", &allowed(strategies)[0], &allowed(strategies)[1]])
+    }
+
+    fn read(&self) -> Vec<Vec<u64>> {
+        let read = Judge::shared().read_all(&self.cluster.bootstrap(), &self.topic, Isolation::ReadCommitted);
+        let mut partitions = read.unwrap();
+        partitions.sort_by_key(|partition| partition.bounds.partition);
+        let id = |read: &Read| {
+            let record: serde_json::Value = serde_json::from_str(&read.text()).unwrap();
+            record["id"].as_u64().unwrap()
+        };
+        partitions.iter().map(|partition| partition.records.iter().map(id).collect()).collect()
+    }
+
+    /// Every record once and in its order.
+    fn assert_exact(&self, when: &str) {
+        let expected: Vec<Vec<u64>> =
+            (0..PARTITIONS).map(|first| (first..RECORDS).step_by(PARTITIONS as usize).collect()).collect();
+        let found = self.read();
+        for (partition, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert_eq!(found.len(), expected.len(), "{when}: partition {partition}");
+            assert_eq!(found, expected, "{when}: partition {partition}");
+        }
+        assert_eq!(found.len(), expected.len());
+    }
+
+    /// The incidents that were written, oldest first.
+    fn incidents(&self) -> Vec<serde_json::Value> {
+        let mut files = self.files("json");
+        files.sort();
+        files.iter().map(|file| serde_json::from_slice(&fs::read(file).unwrap()).unwrap()).collect()
+    }
+
+    fn files(&self, extension: &str) -> Vec<PathBuf> {
+        let Ok(folder) = fs::read_dir(self.bench.path("store.incidents")) else { return Vec::new() };
+        let files = folder.map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
+    }
+}
+
+fn allowed(strategies: &[&str]) -> [String; 2] {
+    let list = strategies.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    ["--set".to_owned(), format!("recovery=[{list}]")]
+}
+
+fn name_of(on: On, left: Left) -> String {
+    let on = match on {
+        On::Ours(level) => format!("v{level}"),
+        On::Kafka(version) => version.number().to_owned(),
+    };
+    format!("{on}-{left:?}").to_lowercase()
+}
+
+/// On our broker, all there is.
+fn ways() -> impl Iterator<Item = (On, Left)> {
+    [0, 2].into_iter().flat_map(|version| [Left::AllOpen, Left::Mixed].map(|left| (On::Ours(version), left)))
+}
+
+/// The summary of it all on Apache Kafka, where each case waits for its timeout: at the same time.
+#[test]
+fn on_apache_kafka_too_a_job_that_was_down_for_longer_than_its_timeout_goes_on_by_itself() {
+    let cases: Vec<_> = Version::ALL
+        .into_iter()
+        .flat_map(|version| {
+            [(Left::AllOpen, "rewind"), (Left::AllOpen, "rewrite"), (Left::Mixed, "rewrite")]
+                .map(|(left, strategy)| (version, left, strategy))
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for (version, left, strategy) in cases {
+            scope.spawn(move || {
+                let on = On::Kafka(version);
+                let when = format!("{strategy}-{}", name_of(on, left));
+                let case = Case::new(&when, on);
+                case.leave(left);
+                case.run(&["resume"]).says(4, "E0404");
+                let began = Instant::now();
+                let ended = case.run(&["resume", strategy]);
+                assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+                assert!(began.elapsed() < PATIENCE);
+                case.assert_exact(&when);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_job_that_was_down_for_longer_than_its_timeout_goes_on_by_itself() {
+    for (on, left) in ways() {
+        for strategy in ["rewind", "rewrite"] {
+            let when = format!("{strategy}-{}", name_of(on, left));
+            let case = Case::new(&when, on);
+            case.leave(left);
+            let ended = case.run(&["resume", strategy]);
+            if (strategy, left) == ("rewind", Left::Mixed) {
+                ended.says(4, "some lane is committed");
+                let ended = case.run(&["resume", "rewind", "rewrite"]);
+                assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+            } else {
+                assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+            }
+            case.assert_exact(&when);
+        }
+    }
+}
+
+#[test]
+fn with_resume_alone_it_stops_and_one_more_strategy_brings_it_to_the_same_end() {
+    for (on, left) in ways() {
+        let when = format!("alone-{}", name_of(on, left));
+        let case = Case::new(&when, on);
+        case.leave(left);
+        for _ in 0..2 {
+            let ended = case.run(&["resume"]);
+            ended.says(4, "E0404");
+            ended.says(4, "rewrite: not in the job's list");
+        }
+        let list = allowed(&["resume"]);
+        let ended = case.bench.run(&[&list[0], &list[1], "--recover", "rewrite"]);
+        assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+        assert!(ended.err.contains("written again"), "{}", ended.err);
+        case.assert_exact(&when);
+    }
+}
+
+/// Only what the broker aborted is missing, and the incident names each record of it.
+#[test]
+fn abandoned_records_are_exactly_those_that_the_incident_lists() {
+    for (on, left) in ways() {
+        for strategy in ["abandon", "set-aside"] {
+            let when = format!("{strategy}-{}", name_of(on, left));
+            let case = Case::new(&when, on);
+            case.leave(left);
+            let ended = case.run(&["resume", strategy]);
+            assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+            assert!(ended.err.contains("E0409"), "{}", ended.err);
+            let incidents = case.incidents();
+            let [incident] = incidents.as_slice() else { panic!("{when}: {incidents:?}") };
+            let mut missing: Vec<u64> = (0..RECORDS).collect();
+            for found in case.read().concat() {
+                let at = missing.iter().position(|id| *id == found);
+                missing.remove(at.unwrap_or_else(|| panic!("{when}: {found} came twice")));
+            }
+            let lanes = incident["in_doubt"].as_array().unwrap();
+            assert!(!lanes.is_empty(), "{when}");
+            let listed: u64 = lanes.iter().map(|lane| lane["records"].as_u64().unwrap()).sum();
+            assert_eq!(missing.len() as u64, listed, "{when}");
+            assert!(listed > 0);
+            let kept = case.files("ndjson");
+            if strategy == "abandon" {
+                assert!(kept.is_empty());
+                continue;
+            }
+            let text = fs::read_to_string(&kept[0]).unwrap();
+            let id = |line: &str| {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                let value: serde_json::Value = serde_json::from_str(line["value"].as_str().unwrap()).unwrap();
+                value["id"].as_u64().unwrap()
+            };
+            let mut aside: Vec<u64> = text.lines().map(id).collect();
+            aside.sort_unstable();
+            assert_eq!(aside, missing, "{when}: what was set aside is what is missing");
+        }
+    }
+}
+
+/// A prepared transaction whose records the cluster has lost, by retention here: committing the rest would be a loss.
+#[test]
+fn an_open_transaction_without_all_of_its_records_is_not_committed() {
+    for version in [0, 2] {
+        let case = Case::new(&format!("incomplete-v{version}"), On::Ours(version));
+        case.die("K2:3", &[]);
+        let Cluster::Ours(hosted) = &case.cluster else { panic!("played on our broker") };
+        let end = |isolation| {
+            let read = Judge::shared().read_all(&case.cluster.bootstrap(), &case.topic, isolation).unwrap();
+            let first = read.into_iter().find(|partition| partition.bounds.partition == 0).unwrap();
+            first.records.last().unwrap().offset + 1
+        };
+        let (from, committed) = (end(Isolation::ReadUncommitted), end(Isolation::ReadCommitted));
+        assert!(from > committed, "something is prepared");
+        hosted.broker.step(Step::Retain { topic: case.topic.clone(), partition: 0, from }).unwrap();
+        case.run(&["resume"]).says(4, "acknowledged records are missing");
+        let ended = case.run(&["resume", "rewind"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        assert!(ended.err.contains("rewound"), "{}", ended.err);
+        let found = case.read();
+        let first: Vec<u64> = (0..RECORDS).step_by(PARTITIONS as usize).collect();
+        assert!(first.ends_with(&found[0]) && !found[0].is_empty(), "what was removed is gone, nothing else");
+        for (partition, found) in found.iter().enumerate().skip(1) {
+            let all: Vec<u64> = (partition as u64..RECORDS).step_by(PARTITIONS as usize).collect();
+            assert_eq!(found, &all, "partition {partition}");
+        }
+    }
+}
+
+/// R0 to R6: recovery dies wherever it can, twice in a row, and the third run ends in the same place.
+#[test]
+fn recovery_that_dies_at_any_of_its_points_ends_in_the_same_place() {
+    for (on, left) in ways() {
+        for strategy in ["rewind", "rewrite"] {
+            if (strategy, left) == ("rewind", Left::Mixed) {
+                continue;
+            }
+            for point in ["R0", "R1", "R2", "R3", "R4", "R5", "R6"] {
+                // Nothing is open, so nothing is ended before records are written again; and going back writes none.
+                let is_reached = match point {
+                    "R3" | "R4" => strategy == "rewrite",
+                    _ => true,
+                };
+                if !is_reached {
+                    continue;
+                }
+                let when = format!("{point}-{strategy}-{}", name_of(on, left)).to_lowercase();
+                let case = Case::new(&when, on);
+                case.leave(left);
+                let list = allowed(&["resume", strategy]);
+                for _ in 0..2 {
+                    case.die_or_be_done(point, &[&list[0], &list[1]]);
+                }
+                let ended = case.run(&["resume", strategy]);
+                assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+                case.assert_exact(&when);
+            }
+        }
+    }
+}
+
+impl Case {
+    /// The second time a point may not be reached any more, because the first run got behind it.
+    fn die_or_be_done(&self, at: &str, more: &[&str]) {
+        let ended = self.bench.run(&[&["--crash-at", at], more].concat());
+        assert!(matches!(ended.code, None | Some(0)), "{at}: {}", ended.err);
+        if ended.code.is_none() {
+            assert!(ended.err.contains(&format!("crash point {at} reached")), "{}", ended.err);
+        }
+    }
+}
