@@ -73,7 +73,7 @@ impl Cluster {
     /// Waits until the broker has aborted every open transaction of a job.
     fn let_time_out(&self, job: &str) {
         if let Self::Ours(hosted) = self {
-            hosted.broker.jump_clock(TIMEOUT_MS + 1_000);
+            hosted.broker.jump_clock(TIMEOUT_MS + 1_000).unwrap();
         }
         let open = || {
             let listed = transactions(&self.bootstrap()).unwrap();
