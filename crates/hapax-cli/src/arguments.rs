@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Compare what is there with what should be: missing, duplicated, unexpected and reordered records
     Verify(VerifyArguments),
+    /// Look at the transactions of a job, or end one of them
+    Txn(TxnArguments),
     /// See it: a job on a Kafka of its own, killed again and again, audited while it runs
     Demo(DemoArguments),
     /// Run a Kafka for tests and demos, in one process and in memory: no production broker
@@ -98,6 +100,55 @@ pub(crate) struct RunArguments {
 fn strategy(name: &str) -> Result<Strategy, String> {
     let known = || Strategy::ALL.map(Strategy::name).join(", ");
     Strategy::parse(name).ok_or_else(|| format!("there is no such strategy; there are {}", known()))
+}
+
+/// Running the job does all of this by itself, and better; this is for what a person has decided.
+#[derive(Debug, Args)]
+pub(crate) struct TxnArguments {
+    #[command(subcommand)]
+    pub(crate) command: TxnCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TxnCommand {
+    /// Every transactional id of the job: what checkpoints, coordinator and data say of it; changes nothing
+    Describe {
+        #[command(flatten)]
+        pipeline: PipelineArguments,
+        /// This one only
+        #[arg(long)]
+        id: Option<String>,
+        /// A JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Commit a transaction that a checkpoint has decided; a run that is alive ends with exit code 5
+    Commit {
+        #[command(flatten)]
+        pipeline: PipelineArguments,
+        /// The transactional id
+        id: String,
+    },
+    /// Abort what is open under an id; a run that is alive ends with exit code 5
+    Abort {
+        #[command(flatten)]
+        pipeline: PipelineArguments,
+        /// The transactional id
+        id: String,
+        /// Also what a checkpoint has decided: its records are then left to the recovery strategies of the job
+        #[arg(long)]
+        decided: bool,
+    },
+}
+
+/// Which job.
+#[derive(Debug, Args)]
+pub(crate) struct PipelineArguments {
+    /// The pipeline file (TOML)
+    pub(crate) file: PathBuf,
+    /// Set a key of the pipeline file
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
 }
 
 /// Takes about half a minute. Exit code 0 only if nothing is lost and nothing duplicated.

@@ -3,6 +3,7 @@
 //! ```text
 //!  arguments -- config --> hapax::Job --> command::run      the job, with crash points, signals, progress
 //!                                         command::verify   readers -> audit -> report
+//!                                         command::txn      a job's transactions, for a person on call
 //!                                         command::broker   hapax-broker as a program
 //!                                         demo              a job, its broker, its killer and its auditor
 //!  screen    log lines and the progress line, both on standard error
@@ -78,6 +79,7 @@ fn hapax() -> ExitCode {
             Command::Verify(verify) => command::verify(&host, &screen, verify).await,
             Command::Demo(arguments) => demo::demo(&host, &screen, arguments).await,
             Command::DemoAuditor(arguments) => demo::audit(&host, &screen, arguments).await,
+            Command::Txn(arguments) => command::transactions(&host, &screen, arguments).await,
             Command::Broker(broker) => command::broker(&host, &screen, broker).await,
         }
     });

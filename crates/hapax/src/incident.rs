@@ -153,10 +153,7 @@ fn next_steps(incident: &Incident, unresolved: Option<&Unresolved>) -> Vec<Strin
         ],
     };
     for lane in unresolved.iter().flat_map(|unresolved| &unresolved.manifest.handles) {
-        steps.push(format!(
-            "look: kafka-transactions.sh --bootstrap-server {} describe --transactional-id {}",
-            lane.brokers, lane.transactional_id
-        ));
+        steps.push(format!("look: hapax txn describe FILE --id {}", lane.transactional_id));
     }
     steps
 }

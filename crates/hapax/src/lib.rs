@@ -24,6 +24,7 @@
 //! - [`job`]: a job as its user writes it down, and the rules between its settings
 //! - [`assignment`], [`decider`]: which shards share a decision, and what makes an epoch final
 //! - [`run()`](fn@run): the life of a job in a process
+//! - [`txn`]: the job's transactions, for a person on call
 //! - [`crash`]: numbered crash points, for tests
 //! - [`error`]: how a job ends when it does not end well
 
@@ -42,6 +43,7 @@ mod run;
 pub mod sink;
 pub mod source;
 mod stop;
+pub mod txn;
 
 pub use batch::{Batch, RecordRef};
 pub use error::{Code, JobError};

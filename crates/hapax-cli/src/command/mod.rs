@@ -5,10 +5,12 @@ mod progress;
 mod run;
 mod side;
 mod signals;
+mod txn;
 mod verify;
 
 pub(crate) use broker::broker;
 pub(crate) use progress::grouped;
 pub(crate) use run::run;
 pub(crate) use signals::{Signals, parent_gone};
+pub(crate) use txn::transactions;
 pub(crate) use verify::verify;

@@ -76,7 +76,7 @@ pub(crate) async fn run(host: &Host, screen: &Screen, arguments: RunArguments) -
 }
 
 /// Starts the brokers of embedded clusters, with the topics that the pipeline names, and tells the job where they are.
-async fn embed(
+pub(super) async fn embed(
     host: &Host,
     mut job: Job,
     embedded: &[Embedded],

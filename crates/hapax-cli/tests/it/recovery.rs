@@ -5,7 +5,7 @@
 //! epoch, its transactions time out, and it is started again with a list of strategies.
 
 use crate::{
-    command_line::{Bench, Ended},
+    command_line::{Bench, Ended, hapax},
     harness::unique,
 };
 use hapax_broker::{Broker, ServerOptions, Settings, Step};
@@ -341,6 +341,53 @@ fn an_open_transaction_without_all_of_its_records_is_not_committed() {
             let all: Vec<u64> = (partition as u64..RECORDS).step_by(PARTITIONS as usize).collect();
             assert_eq!(found, &all, "partition {partition}");
         }
+    }
+}
+
+/// What a person sees and may do while a checkpoint is in doubt.
+#[test]
+fn a_person_sees_each_transaction_and_ends_only_what_the_chain_allows() {
+    for version in [0, 2] {
+        let case = Case::new(&format!("txn-v{version}"), On::Ours(version));
+        let file = case.bench.file.to_str().unwrap().to_owned();
+        let txn = |arguments: &[&str]| hapax(&[&["txn"], arguments].concat());
+        txn(&["describe", &file]).says(2, "has no such job");
+        case.die("K2:3", &[]);
+        let described = || -> Vec<serde_json::Value> {
+            let ended = txn(&["describe", &file, "--json"]);
+            assert_eq!(ended.code, Some(0), "{}", ended.err);
+            ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        let all = described();
+        assert_eq!(all.len(), 3 * PARTITIONS as usize, "three ids a lane");
+        let doubt: Vec<_> = all.iter().filter(|one| one["chain"]["in-doubt"]["epoch"] == 3).collect();
+        assert!(doubt.len() >= 2, "{all:?}");
+        assert!(doubt.iter().all(|one| one["outcome"] == "open" && one["handle"].is_object()), "{doubt:?}");
+        let id = |one: &serde_json::Value| one["id"].as_str().unwrap().to_owned();
+        let (first, second) = (id(doubt[0]), id(doubt[1]));
+        let free = id(all.iter().find(|one| one["chain"]["in-doubt"].is_null()).unwrap());
+
+        txn(&["commit", &file, "other.main.0.0"]).says(2, "is no id of the job");
+        txn(&["commit", &file, &free]).says(2, "no checkpoint decided");
+        txn(&["abort", &file, &first]).says(2, "say --decided");
+        let ended = txn(&["abort", &file, &free]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        for _ in 0..2 {
+            let ended = txn(&["commit", &file, &first]);
+            assert_eq!(ended.code, Some(0), "{}", ended.err);
+        }
+        let ended = txn(&["abort", &file, &second, "--decided"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        txn(&["commit", &file, &second]).says(2, "it is aborted by the broker");
+        let outcome =
+            |wanted: &str| described().into_iter().find(|one| id(one) == wanted).unwrap()["outcome"].clone();
+        assert_eq!((outcome(&first), outcome(&second)), ("committed".into(), "aborted by the broker".into()));
+
+        // One committed, one aborted: the job writes the aborted one again.
+        let ended = case.run(&["resume", "rewind", "rewrite"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        case.assert_exact("after a person's hand");
+        assert!(described().iter().all(|one| one["chain"]["in-doubt"].is_null()));
     }
 }
 

@@ -98,7 +98,7 @@ impl CheckpointDecider {
     }
 
     /// Reads the chain to its end and puts the claim there.
-    async fn claim(&mut self) -> Result<(), JobError> {
+    pub(super) async fn claim(&mut self) -> Result<(), JobError> {
         for _ in 0..limits::CLAIM_TRIES {
             self.read_chain().await?;
             self.check_superseded()?;
@@ -132,7 +132,7 @@ impl CheckpointDecider {
         })
     }
 
-    async fn read_chain(&mut self) -> Result<(), JobError> {
+    pub(super) async fn read_chain(&mut self) -> Result<(), JobError> {
         let attempted = || format!("job {}: reading the chain", self.start.plan.name);
         let slots = self.start.chain.read().await.map_err(|error| JobError::store(attempted(), error))?;
         let by = slots.iter().rev().find_map(|slot| match &slot.body {

@@ -3,6 +3,7 @@
 mod brokers;
 mod checkpoint;
 mod coordinate;
+pub(crate) mod inspect;
 mod recover;
 mod repair;
 mod told;

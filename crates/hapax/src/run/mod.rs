@@ -264,31 +264,14 @@ impl Life {
         let found = start::find(&self.plan, &self.host, &clusters, &store, self.fresh, self.previous).await?;
         self.check_incarnation(found.incarnation)?;
         self.fresh = false;
-        let shards = All.cohorts(&found.record.layout).remove(0).1;
-        let start = CheckpointStart {
-            plan: self.plan.clone(),
-            host: self.host.clone(),
-            sources: SourceContext { host: self.host.clone(), clusters: clusters.clone() },
-            brokers: found.brokers,
-            record: found.record.clone(),
-            chain: found.chain,
-            begun_anew: found.begun_anew || self.plan.settings.fresh,
-            inherited: found.inherited,
-            shards,
-            transaction_timeout: found.transaction_timeout,
-            crash: self.options.crash.clone(),
-            counters: self.counters.clone(),
-            progress: self.options.progress.clone(),
-            previous: self.previous,
-            own_runs: self.own_runs.clone(),
-        };
-        let mut decider = CheckpointDecider::new(start);
+        let (record, transaction_timeout) = (found.record.clone(), found.transaction_timeout);
+        let mut decider = self.decider(&clusters, found);
         self.own_runs.push(decider.run());
         let takeover = decider.take_over().await;
         self.previous = decider.claimed().or(self.previous);
         let takeover = takeover?;
         if !takeover.finished {
-            start::check_surroundings(&self.plan, &self.host, &clusters, &store, &found.record).await?;
+            start::check_surroundings(&self.plan, &self.host, &clusters, &store, &record).await?;
             decider.end_left_open().await?;
             self.look_at_durability(&clusters).await?;
         }
@@ -298,10 +281,37 @@ impl Life {
             counters: self.counters.clone(),
             crash: self.options.crash.clone(),
             run: self.runs,
-            layout: found.record.layout,
-            transaction_timeout: found.transaction_timeout,
+            layout: record.layout,
+            transaction_timeout,
         };
         Ok((decider, takeover, setting))
+    }
+
+    fn decider(&self, clusters: &Clusters, found: start::Found) -> CheckpointDecider {
+        CheckpointDecider::new(CheckpointStart {
+            plan: self.plan.clone(),
+            host: self.host.clone(),
+            sources: SourceContext { host: self.host.clone(), clusters: clusters.clone() },
+            brokers: found.brokers,
+            shards: All.cohorts(&found.record.layout).remove(0).1,
+            record: found.record,
+            chain: found.chain,
+            begun_anew: found.begun_anew || self.plan.settings.fresh,
+            inherited: found.inherited,
+            transaction_timeout: found.transaction_timeout,
+            crash: self.options.crash.clone(),
+            counters: self.counters.clone(),
+            progress: self.options.progress.clone(),
+            previous: self.previous,
+            own_runs: self.own_runs.clone(),
+        })
+    }
+
+    async fn existing(self) -> Result<CheckpointDecider, JobError> {
+        let clusters = Clusters::new(self.host.clone(), &self.plan.clusters);
+        let store = start::open(&self.plan, &self.host, &self.store_waits)?;
+        let found = start::existing(&self.plan, &self.host, &clusters, &store).await?;
+        Ok(self.decider(&clusters, found))
     }
 
     /// Somebody has begun the job anew since this process claimed it: that life is not this process's, whatever its
@@ -328,6 +338,19 @@ impl Life {
         }
         Ok(())
     }
+}
+
+/// A decider of a job that is there, which has neither claimed nor read anything.
+///
+/// # Errors
+/// The store has no such job, or store or brokers do not answer within `start_timeout`.
+pub(crate) async fn existing(plan: Plan, host: Host) -> Result<CheckpointDecider, JobError> {
+    let patience = plan.settings.start_timeout;
+    let life = Life::new(plan, host.clone(), RunOptions::default());
+    host.timeout(patience, life.existing()).await.unwrap_or_else(|| {
+        let message = format!("brokers or checkpoint store have not answered within {patience:?}");
+        Err(JobError::Run { code: Code::Unreachable, message })
+    })
 }
 
 /// Ends when a stop has been asked for and its budget has passed.

@@ -86,6 +86,38 @@ pub(super) async fn find(
     Ok(Found { record, chain, incarnation, begun_anew, inherited, brokers, transaction_timeout })
 }
 
+/// What there is of a job, without making anything.
+pub(super) async fn existing(
+    plan: &Arc<Plan>,
+    host: &Host,
+    clusters: &Clusters,
+    store: &Store,
+) -> Result<Found, JobError> {
+    let begin = Begin { plan, host, clusters, store: store.clone() };
+    let Some(stored) = begin.stored().await? else {
+        return Err(JobError::Configuration {
+            code: Code::Usage,
+            message: format!("job {}: the checkpoint store {} has no such job", plan.name, begin.url()),
+        });
+    };
+    let brokers = Brokers::connect(host, clusters, plan).await?;
+    let transaction_timeout = begin.transaction_timeout(&brokers).await?;
+    for (cluster, client) in brokers.transactional() {
+        begin.check_cluster(&stored.record, cluster, client)?;
+    }
+    let chain = begin.store.chain(&plan.name, stored.incarnation, 0);
+    let begun_anew = stored.incarnation != Incarnation::FIRST;
+    Ok(Found {
+        record: stored.record,
+        chain,
+        incarnation: stored.incarnation,
+        begun_anew,
+        inherited: BTreeMap::new(),
+        brokers,
+        transaction_timeout,
+    })
+}
+
 /// The record against all clusters and topics of today. Asked when what was decided is resolved, and before a record
 /// is read.
 pub(super) async fn check_surroundings(

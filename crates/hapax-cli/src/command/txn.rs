@@ -1,0 +1,77 @@
+//! `hapax txn`: a job's transactions, seen and ended by a person.
+
+use super::run::embed;
+use crate::{
+    arguments::{TxnArguments, TxnCommand},
+    config::{self, Pipeline},
+    screen::Screen,
+};
+use hapax::{
+    Host, JobError, Plan,
+    txn::{self, Standing, Transaction},
+};
+
+/// Shows or ends transactions; answers the exit code.
+///
+/// # Errors
+/// See [`hapax::txn`].
+pub(crate) async fn transactions(
+    host: &Host,
+    screen: &Screen,
+    arguments: TxnArguments,
+) -> Result<u8, JobError> {
+    let (file, set) = match &arguments.command {
+        TxnCommand::Describe { pipeline, .. }
+        | TxnCommand::Commit { pipeline, .. }
+        | TxnCommand::Abort { pipeline, .. } => (&pipeline.file, &pipeline.set),
+    };
+    let Pipeline { job, embedded } = config::load(host, file, set)?;
+    job.clone().plan()?;
+    let mut brokers = Vec::new();
+    let plan = embed(host, job, &embedded, &mut brokers).await?.plan()?;
+    let done = act(host, screen, plan, &arguments.command).await;
+    for broker in brokers {
+        broker.stop().await;
+    }
+    done.map(|()| 0)
+}
+
+async fn act(host: &Host, screen: &Screen, plan: Plan, command: &TxnCommand) -> Result<(), JobError> {
+    match command {
+        TxnCommand::Describe { id, json, .. } => {
+            let mut found = txn::transactions(plan, host.clone()).await?;
+            found.retain(|one| id.as_ref().is_none_or(|id| *id == one.id));
+            for one in &found {
+                let text = if *json { serde_json::json!(one).to_string() } else { line(one) };
+                screen.answer(&text);
+            }
+        }
+        TxnCommand::Commit { id, .. } => {
+            screen.answer(&txn::end(plan, host.clone(), id, true, false).await?);
+        }
+        TxnCommand::Abort { id, decided, .. } => {
+            screen.answer(&txn::end(plan, host.clone(), id, false, *decided).await?);
+        }
+    }
+    Ok(())
+}
+
+fn line(one: &Transaction) -> String {
+    let chain = match one.chain {
+        Standing::InDoubt { epoch } => format!("epoch {epoch} is decided and in doubt"),
+        Standing::Settled { epoch } => format!("epoch {epoch} was its last, settled"),
+        Standing::Undecided => "no checkpoint names it".to_owned(),
+    };
+    let outcome = one.outcome.as_ref().map_or_else(String::new, |outcome| format!("; {outcome}"));
+    let records = one.handle.as_ref().map_or_else(String::new, |handle| {
+        let parts: Vec<String> = handle
+            .partitions
+            .iter()
+            .map(|part| {
+                format!("{}-{} {}..{}", part.topic, part.partition, part.first_offset, part.last_offset)
+            })
+            .collect();
+        format!("; {} records: {}", handle.records(), parts.join(", "))
+    });
+    format!("{}  coordinator: {}; chain: {chain}{outcome}{records}", one.id, one.coordinator)
+}
