@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::runtime::{Builder, Runtime};
 use xtask::{
-    judge::{Isolation, Judge, Read},
+    judge::{Isolation, Judge, Outcome, Read, Record},
     kafka::{Version, shared, transactions},
 };
 
@@ -341,6 +341,76 @@ fn an_open_transaction_without_all_of_its_records_is_not_committed() {
             let all: Vec<u64> = (partition as u64..RECORDS).step_by(PARTITIONS as usize).collect();
             assert_eq!(found, &all, "partition {partition}");
         }
+    }
+}
+
+/// What happened at the broker while the job was down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meanwhile {
+    /// Its transactions timed out, and the coordinator has forgotten their ids since.
+    TimedOutAndForgotten,
+    /// Somebody else began with its ids, which aborts what is open, and aborted a transaction of his own.
+    Taken,
+    /// They had been committed, and the coordinator has forgotten their ids since.
+    CommittedAndForgotten,
+}
+
+impl Case {
+    fn forget(&self) {
+        let Cluster::Ours(hosted) = &self.cluster else { panic!("played on our broker") };
+        hosted.broker.step(Step::ExpireTransactionalIds).unwrap();
+        assert_eq!(transactions(&self.cluster.bootstrap()).unwrap(), [], "ids are forgotten");
+    }
+
+    /// As librdkafka does it that is configured with the ids of the job.
+    fn take(&self) {
+        let ended = hapax(&["txn", "describe", self.bench.file.to_str().unwrap(), "--json"]);
+        let all = ended.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let doubt = all.filter(|one| one["chain"]["in-doubt"].is_object());
+        for id in doubt.map(|one| one["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>() {
+            let records = [Record::value("foreign")];
+            let judge = Judge::shared();
+            judge
+                .produce_transactional(
+                    &self.cluster.bootstrap(),
+                    "elsewhere",
+                    &records,
+                    &id,
+                    PATIENCE,
+                    Outcome::Abort,
+                )
+                .unwrap();
+        }
+    }
+}
+
+#[test]
+fn whoever_ended_it_and_whatever_is_remembered_of_it_the_data_tells_how_it_ended() {
+    for (version, meanwhile, strategy) in [0, 2].into_iter().flat_map(|version| {
+        let all = [Meanwhile::TimedOutAndForgotten, Meanwhile::Taken, Meanwhile::CommittedAndForgotten];
+        all.into_iter()
+            .flat_map(move |meanwhile| ["rewind", "rewrite"].map(|strategy| (version, meanwhile, strategy)))
+    }) {
+        let when = format!("{meanwhile:?}-{strategy}-v{version}").to_lowercase();
+        let case = Case::new(&when, On::Ours(version));
+        Judge::shared().create_topic(&case.cluster.bootstrap(), "elsewhere", 1, &[]).unwrap();
+        case.die(if meanwhile == Meanwhile::CommittedAndForgotten { "K4:3" } else { "K2:3" }, &[]);
+        match meanwhile {
+            Meanwhile::TimedOutAndForgotten | Meanwhile::CommittedAndForgotten => {
+                case.cluster.let_time_out(&case.job);
+                case.forget();
+            }
+            Meanwhile::Taken => case.take(),
+        }
+        let ended = case.run(&["resume", strategy]);
+        assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+        let told = match (meanwhile, strategy) {
+            (Meanwhile::CommittedAndForgotten, _) => "resumed",
+            (_, "rewind") => "rewound",
+            _ => "written again",
+        };
+        assert!(ended.err.contains(told), "{when}: {}", ended.err);
+        case.assert_exact(&when);
     }
 }
 
