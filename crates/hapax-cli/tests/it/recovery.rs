@@ -6,7 +6,7 @@
 
 use crate::{
     command_line::{Bench, Ended, hapax},
-    harness::unique,
+    harness::{self, unique},
 };
 use hapax_broker::{Broker, ServerOptions, Settings, Step};
 use std::{
@@ -489,6 +489,31 @@ fn recovery_that_dies_at_any_of_its_points_ends_in_the_same_place() {
                 assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
                 case.assert_exact(&when);
             }
+        }
+    }
+}
+
+/// A recovery that is stopped at a point, a second one that does it all, and the first one wakes: it finds the newer
+/// claim, and what it sends meanwhile harms nothing.
+#[test]
+fn a_recovery_that_slept_does_no_harm_when_it_wakes() {
+    for (on, left) in ways() {
+        for point in ["R0", "R1", "R2", "R4", "R5"] {
+            let when = format!("asleep-{point}-{}", name_of(on, left)).to_lowercase();
+            let case = Case::new(&when, on);
+            case.leave(left);
+            let list = allowed(&["resume", "rewrite"]);
+            let at = format!("{point}:1:stop");
+            let arguments = ["--json", &list[0], &list[1], "--crash-at", &at];
+            let mut asleep =
+                harness::run(&case.bench.file, &arguments, &case.bench.path("asleep.log")).unwrap();
+            asleep.until("it sleeps", PATIENCE, |run| Ok(run.crash_point(point)?.is_some())).unwrap();
+            let ended = case.run(&["resume", "rewrite"]);
+            assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+            case.assert_exact(&when);
+            asleep.process().signal("CONT").unwrap();
+            asleep.demand_exit(5, PATIENCE).unwrap();
+            case.assert_exact(&when);
         }
     }
 }
