@@ -42,6 +42,9 @@ pub struct ChainView {
     newest_handles: BTreeMap<IdAt, Handle>,
     kept: Vec<Kept>,
     gap: Option<SlotNumber>,
+    /// The newest epoch that a manifest or an outcome names. An amendment's handles have higher numbers than the epoch
+    /// that they belong to, whose outcome comes behind them.
+    newest_named: Option<Epoch>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -404,8 +407,9 @@ impl ChainView {
         let Some(mut amended) =
             self.unresolved.take().filter(|unresolved| unresolved.manifest.epoch == epoch)
         else {
+            self.accept_orphan(slot, epoch)?;
             handles.iter().for_each(|handle| self.last_epoch = self.last_epoch.max(Some(handle.epoch)));
-            return self.accept_orphan(slot, epoch.max(self.last_epoch()));
+            return Ok(());
         };
         if amended.run == slot.run {
             return Err(ChainFault::WithoutClaim { slot: slot.number });
@@ -452,10 +456,12 @@ impl ChainView {
 
     /// A slot about an epoch whose manifest was pruned, by a run that ended before it had removed this one too.
     fn accept_orphan(&mut self, slot: &Slot, epoch: Epoch) -> Result<(), ChainFault> {
-        if self.gap.is_none() || self.settled.is_some() || epoch < self.last_epoch() {
+        let newest = self.newest_named.unwrap_or(Epoch::GENESIS);
+        if self.gap.is_none() || self.settled.is_some() || epoch < newest {
             return Err(ChainFault::NotInDoubt { slot: slot.number, epoch });
         }
-        self.last_epoch = Some(epoch);
+        self.newest_named = Some(epoch);
+        self.last_epoch = self.last_epoch.max(Some(epoch));
         Ok(())
     }
 
@@ -463,6 +469,7 @@ impl ChainView {
         if epoch <= self.last_epoch() {
             return Err(ChainFault::EpochRepeated { slot: slot.number, epoch });
         }
+        self.newest_named = Some(epoch);
         self.last_epoch = Some(epoch);
         Ok(())
     }
