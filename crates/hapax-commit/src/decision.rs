@@ -19,8 +19,9 @@
 //!
 //! The judgement says whether to go back or forward; the job's list says what is allowed. Each aborted lane is written
 //! again by the first of `rewrite` and `replay` in the list that can; when none can, `set-aside` or `abandon`, whichever
-//! comes first. With nothing but `resume` allowed the open lanes are left open: committing one would take the way
-//! back from a person who allows it next.
+//! comes first. As long as no lane is committed there may be a way back, if not in this list, then in the next one of a
+//! person: so the aborted lanes are prepared again first, and the open ones committed only when every aborted one is
+//! prepared or may be given up.
 
 use crate::{evidence::LaneFate, handle::Handle, id::IdAt};
 use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
@@ -270,58 +271,69 @@ pub fn choose(judgement: &Judgement, allowed: &[Strategy], facts: &Facts) -> Pla
         }
         Judgement::Stuck { .. } => Plan::Stop(passed_over(allowed, facts, "a lane may be committed")),
         Judgement::Mixed { open, incomplete, aborted } => {
-            forward([open, incomplete, aborted], allowed, facts, "some lane is committed")
+            let lanes = Lanes { open, incomplete, aborted, is_way_back: false };
+            forward(&lanes, allowed, facts, "some lane is committed")
         }
         Judgement::RewindAll { open, incomplete, aborted } => match &facts.sources {
             None if allowed.contains(&Strategy::Rewind) => Plan::ProbeSources,
             Some(Ok(())) if allowed.contains(&Strategy::Rewind) => {
                 Plan::Rewind(open.iter().chain(incomplete).cloned().collect())
             }
-            // What is open is left so for a person who may allow the way back.
-            None | Some(Ok(())) if !allowed.iter().any(|other| other.repairs() || other.gives_up()) => {
-                Plan::Stop(passed_over(allowed, facts, "not in the job's list"))
+            sources => {
+                let is_way_back = !matches!(sources, Some(Err(_)));
+                let lanes = Lanes { open, incomplete, aborted, is_way_back };
+                forward(&lanes, allowed, facts, "not in the job's list")
             }
-            None | Some(_) => forward([open, incomplete, aborted], allowed, facts, "some lane is committed"),
         },
     }
 }
 
-/// Commits what is open, then writes again what is aborted, lane by lane.
-fn forward(
-    [open, incomplete, aborted]: [&Vec<Handle>; 3],
-    allowed: &[Strategy],
-    facts: &Facts,
-    no_rewind: &'static str,
-) -> Plan {
-    if !open.is_empty() {
-        return match allowed.contains(&Strategy::Resume) {
-            true => Plan::Resume(open.clone()),
-            false => Plan::Stop(passed_over(allowed, facts, no_rewind)),
-        };
+/// The lanes of an epoch of which not all can be committed.
+struct Lanes<'a> {
+    open: &'a [Handle],
+    incomplete: &'a [Handle],
+    aborted: &'a [Handle],
+    /// Nothing is committed, and the sources have the records still, as far as is known.
+    is_way_back: bool,
+}
+
+/// Goes on: what is open is committed, what is aborted is written again.
+fn forward(lanes: &Lanes<'_>, allowed: &[Strategy], facts: &Facts, no_rewind: &'static str) -> Plan {
+    let Lanes { open, incomplete, aborted, is_way_back } = *lanes;
+    let stop = || Plan::Stop(passed_over(allowed, facts, no_rewind));
+    let resume = || match allowed.contains(&Strategy::Resume) {
+        true => Plan::Resume(open.to_vec()),
+        false => stop(),
+    };
+    if is_way_back && !incomplete.is_empty() {
+        return stop();
     }
-    let left = |handle: &&Handle| facts.prepared(handle).is_none();
-    let repairs: Vec<_> = aborted
-        .iter()
-        .filter(left)
-        .filter_map(|handle| Some((handle.clone(), facts.next_repair(allowed, handle)?)))
-        .collect();
+    if !is_way_back && !open.is_empty() {
+        return resume();
+    }
+    let unprepared: Vec<_> = aborted.iter().filter(|handle| facts.prepared(handle).is_none()).collect();
+    let next = |handle: &&Handle| Some(((*handle).clone(), facts.next_repair(allowed, handle)?));
+    let repairs: Vec<_> = unprepared.iter().filter_map(next).collect();
     if !repairs.is_empty() {
         return Plan::Repair(repairs);
-    }
-    let prepared: Vec<_> = aborted.iter().filter_map(|handle| facts.prepared(handle).cloned()).collect();
-    if !prepared.is_empty() {
-        return Plan::Amend(prepared);
     }
     let able = |strategy: &Strategy| match strategy {
         Strategy::Abandon => true,
         Strategy::SetAside => facts.not_set_aside.is_none(),
         Strategy::Resume | Strategy::Rewind | Strategy::Rewrite | Strategy::Replay => false,
     };
-    match allowed.iter().copied().find(able) {
+    let gives_up = allowed.iter().copied().find(able);
+    if !open.is_empty() {
+        return if unprepared.is_empty() || gives_up.is_some() { resume() } else { stop() };
+    }
+    let prepared: Vec<_> = aborted.iter().filter_map(|handle| facts.prepared(handle).cloned()).collect();
+    match (prepared.is_empty(), gives_up) {
+        // With the way back still there, a part is not committed for a rest that nobody may give up.
+        (false, None) if is_way_back && !unprepared.is_empty() => stop(),
+        (false, _) => Plan::Amend(prepared),
         // What is open has not ended, and is nobody's to give up.
-        _ if !incomplete.is_empty() => Plan::Stop(passed_over(allowed, facts, no_rewind)),
-        Some(strategy) => Plan::GiveUp(aborted.clone(), strategy),
-        None => Plan::Stop(passed_over(allowed, facts, no_rewind)),
+        (true, Some(strategy)) if incomplete.is_empty() => Plan::GiveUp(aborted.to_vec(), strategy),
+        (true, _) => stop(),
     }
 }
 

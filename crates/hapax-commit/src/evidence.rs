@@ -232,14 +232,14 @@ pub fn judge_lane(handle: &Handle, look: &LaneLook) -> LaneFate {
         None => by_coordinator,
         Some(partitions) => weigh(by_coordinator, judge_markers(handle, partitions)),
     };
-    if let (LaneFate::Open, Some(Err(why))) = (&fate, &look.records) {
-        return LaneFate::Incomplete(why.clone());
-    }
     if fate == LaneFate::Open && look.level < handle.version {
         return LaneFate::Unknown(format!(
             "the transaction is open and was begun with {}, but the cluster offers {} now, which cannot end it",
             handle.version, look.level
         ));
+    }
+    if let (LaneFate::Open, Some(Err(why))) = (&fate, &look.records) {
+        return LaneFate::Incomplete(why.clone());
     }
     fate
 }

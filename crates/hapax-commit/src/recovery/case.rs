@@ -124,7 +124,7 @@ impl Case {
             LaneFate::InFlight(_) | LaneFate::Unanswered(_) | LaneFate::Undetermined(_) => {
                 return Next::Do(Box::new(self.look_again(markers)));
             }
-            LaneFate::Unknown(why) | LaneFate::Contradiction(why)
+            LaneFate::Unknown(why) | LaneFate::Contradiction(why) | LaneFate::Incomplete(why)
                 if self.oddities < LOOKS_BEFORE_INCIDENT =>
             {
                 self.fate = LaneFate::InFlight(why.clone());

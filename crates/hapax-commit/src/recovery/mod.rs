@@ -29,7 +29,7 @@ use crate::{
     cohort::CohortStart,
     decision::{Facts, Plan, Strategy, choose, judge_epoch},
     evidence::{Described, EndTxnAnswer, LaneFate, LaneLook, PartitionLook, judge_described},
-    handle::Handle,
+    handle::{Handle, LAST_PRODUCER_EPOCH},
     id::{Epoch, IdAt, Identity, RunNonce, SlotNumber},
     invariant::{Broken, holds},
     limits::HURRY_MS,
@@ -438,7 +438,13 @@ impl Recovery {
     }
 
     fn cleared(&mut self, at: IdAt, identity: Identity) {
-        assert!(self.clearing.remove(&at), "an id is cleared when asked for");
+        assert!(self.clearing.contains(&at), "an id is cleared when asked for");
+        if identity.producer_epoch >= LAST_PRODUCER_EPOCH {
+            // Nothing is written under the last epoch; once more gives another producer id.
+            self.effects.push_back(Effect::ClearId { at });
+            return;
+        }
+        self.clearing.remove(&at);
         let cluster = at.cluster_id.clone();
         self.identities.insert(at, identity);
         self.look_at_cluster(&cluster);
@@ -569,30 +575,36 @@ impl Recovery {
         confirmed
     }
 
-    /// The number that aborted records are written again under: above every one used before.
-    fn fresh_epoch(&self) -> Epoch {
-        self.start.last_epoch.next()
+    /// The number that a lane's aborted records are written again under: above every one used before, and of another id
+    /// than the one in doubt.
+    fn fresh_epoch(&self, handle: &Handle) -> Epoch {
+        let next = self.start.last_epoch.next();
+        if next.id_index() == handle.epoch.id_index() { next.next() } else { next }
     }
 
-    /// The id that a lane writes on under the fresh number. Its epoch in doubt was written on another one.
+    /// The id that belongs to the fresh number.
     fn fresh_id(&self, handle: &Handle) -> IdAt {
-        let id = handle.lane.transactional_id(&handle.transactional_id.job, self.fresh_epoch());
+        let id = handle.lane.transactional_id(&handle.transactional_id.job, self.fresh_epoch(handle));
         IdAt { cluster_id: handle.cluster_id.clone(), id }
     }
 
     /// Waits where the id is being cleared.
     fn repair(&mut self, handle: Handle, strategy: Strategy) {
-        let Some(identity) = self.identities.remove(&self.fresh_id(&handle)) else { return };
-        let epoch = self.fresh_epoch();
+        let fresh = self.fresh_id(&handle);
+        let Some(identity) = self.identities.remove(&fresh) else {
+            assert!(self.clearing.contains(&fresh), "{fresh} is neither cleared nor being cleared");
+            return;
+        };
+        let epoch = self.fresh_epoch(&handle);
         self.case(&handle.at()).repair();
         self.effects.push_back(Effect::Repair { handle, strategy, epoch, identity });
     }
 
     fn repaired(&mut self, at: IdAt, strategy: Strategy, outcome: Result<Handle, String>) {
-        let fresh = self.fresh_epoch();
         let case = self.case(&at);
         case.repaired();
         let old = case.handle().clone();
+        let fresh = self.fresh_epoch(&old);
         let repair = self.facts.repairs.entry(at).or_default();
         match outcome {
             Ok(new) => {
@@ -645,8 +657,8 @@ impl Recovery {
     /// What was aborted is void, and its id free; what was prepared in its place is in doubt.
     fn replace(&mut self, handles: Vec<Handle>) {
         self.amended = true;
-        self.start.last_epoch = self.fresh_epoch();
         for handle in handles {
+            self.start.last_epoch = self.start.last_epoch.max(handle.epoch);
             let is_old = |(_, case): &(&IdAt, &Case)| case.handle().lane == handle.lane;
             let old = self.cases.iter().find(is_old).map(|(at, _)| at.clone());
             let old = old.expect("only lanes of the epoch in doubt are amended");

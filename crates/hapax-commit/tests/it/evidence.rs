@@ -396,6 +396,9 @@ fn records_are_given_up_only_when_nothing_can_write_them_again() {
         Plan::Resume(vec![handle(0, 1)]),
         "the rest is saved first"
     );
+    // Nothing is committed as long as there may be a way back: repairs are prepared first, and a person is asked.
+    assert!(matches!(choose(&open, &all[..3], &Facts::default()), Plan::Repair(_)));
+    assert!(matches!(choose(&open, &all[..3], &both_failed()), Plan::Stop(_)));
     let unknown = judged(&[unknown(), ABORTED], false);
     assert!(matches!(choose(&unknown, &all, &both_failed()), Plan::Stop(_)), "not every lane has ended");
 }

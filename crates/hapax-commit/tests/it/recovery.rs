@@ -402,7 +402,10 @@ fn what_was_written_again_and_aborted_again_is_written_once_more() {
 fn an_open_transaction_that_lost_records_is_never_committed() {
     let lost = || "in out-0 sequence 4 is missing".to_owned();
     let mut brokers = two(open(0), open(1));
-    brokers.described.insert(handle(0, 2).at(), [open(0), open(0), aborted(0)].into());
+    // It is looked at several times before that is believed.
+    let looks = 2 + LOOKS_BEFORE_INCIDENT as usize;
+    let then_aborted = std::iter::repeat_n(open(0), looks).chain([aborted(0)]).collect();
+    brokers.described.insert(handle(0, 2).at(), then_aborted);
     brokers.described.insert(handle(1, 2).at(), [open(1), open(1), aborted(1)].into());
     brokers.missing.insert(handle(0, 2).at(), lost());
     let effects = recover(&in_doubt(), &mut brokers);

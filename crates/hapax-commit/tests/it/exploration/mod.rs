@@ -362,11 +362,12 @@ impl World {
         if let Some(incident) = &self.stopped_by {
             let fates: Vec<_> =
                 incident.lanes.iter().map(|lane| self.right(&lane.handle, &lane.fate)).collect();
-            let ended = fates.iter().all(Option::is_some) && fates.contains(&Some(Marker::Abort));
-            let no_way_back =
-                fates.contains(&Some(Marker::Commit)) || !self.allowed.contains(&Strategy::Rewind);
+            let is_open = |index: usize| incident.lanes[index].fate == LaneFate::Open;
+            let known = (0..fates.len()).all(|index| fates[index].is_some() || is_open(index));
+            let committed = fates.contains(&Some(Marker::Commit));
+            let no_way_back = committed || !self.allowed.contains(&Strategy::Rewind);
             let no_way_on = !self.allowed.iter().any(|strategy| self.repairs_by(*strategy));
-            let due = ended && no_way_back && no_way_on;
+            let due = known && fates.contains(&Some(Marker::Abort)) && no_way_back && no_way_on;
             assert!(due, "an incident where none was due: {incident}\n{}", self.story());
             self.reached.mixed += 1;
             return;
