@@ -61,8 +61,8 @@ struct World {
     changed: bool,
     stopped_by: Option<Incident>,
     allowed: &'static [Strategy],
-    /// Aborted records are still in the log, so that `rewrite` can read them; `replay` can always.
-    log_is_whole: bool,
+    /// Of each shard: aborted records are still in the log, so that `rewrite` can read them; `replay` can always.
+    log_is_whole: [bool; SHARDS],
     reached: Reached,
 }
 
@@ -143,7 +143,8 @@ impl World {
         let mut rng = fastrand::Rng::with_seed(seed);
         let version = if rng.bool() { TransactionVersion::V1 } else { TransactionVersion::V2 };
         let first_epoch = if rng.u8(..4) == 0 { 32_758 } else { 0 };
-        let (allowed, log_is_whole) = (LISTS[rng.usize(..LISTS.len())], rng.u8(..4) > 0);
+        let allowed = LISTS[rng.usize(..LISTS.len())];
+        let log_is_whole = std::array::from_fn(|_| rng.u8(..4) > 0);
         Self {
             allowed,
             log_is_whole,
@@ -161,9 +162,9 @@ impl World {
         }
     }
 
-    /// Can a strategy write aborted records again?
-    fn repairs_by(&self, strategy: Strategy) -> bool {
-        strategy == Strategy::Replay || (strategy == Strategy::Rewrite && self.log_is_whole)
+    /// Can a strategy write a shard's aborted records again?
+    fn repairs_by(&self, strategy: Strategy, shard: usize) -> bool {
+        strategy == Strategy::Replay || (strategy == Strategy::Rewrite && self.log_is_whole[shard])
     }
 
     fn chance(&mut self, one_in: u32) -> bool {
@@ -366,8 +367,13 @@ impl World {
             let known = (0..fates.len()).all(|index| fates[index].is_some() || is_open(index));
             let committed = fates.contains(&Some(Marker::Commit));
             let no_way_back = committed || !self.allowed.contains(&Strategy::Rewind);
-            let no_way_on = !self.allowed.iter().any(|strategy| self.repairs_by(*strategy));
-            let due = known && fates.contains(&Some(Marker::Abort)) && no_way_back && no_way_on;
+            let is_stuck = |index: usize| {
+                let shard = incident.lanes[index].handle.lane.shard.0 as usize;
+                let repairs = self.allowed.iter().any(|strategy| self.repairs_by(*strategy, shard));
+                fates[index] == Some(Marker::Abort) && !repairs
+            };
+            let no_way_on = (0..fates.len()).any(is_stuck);
+            let due = known && no_way_back && no_way_on;
             assert!(due, "an incident where none was due: {incident}\n{}", self.story());
             self.reached.mixed += 1;
             return;

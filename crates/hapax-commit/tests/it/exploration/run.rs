@@ -72,7 +72,7 @@ impl World {
             }
             Effect::ProbeSources { .. } => Input::SourcesProbed(Ok(())),
             Effect::Repair { handle, strategy, epoch, identity } => {
-                let able = self.repairs_by(strategy);
+                let able = self.repairs_by(strategy, handle.lane.shard.0 as usize);
                 // A part may be written before it is seen that it cannot be done, or before the run ends.
                 let written = self.broker.write_again(&handle, epoch, identity);
                 let (Ok(prepared), false) = (written, self.chance(10)) else {
