@@ -74,6 +74,13 @@ pub const FETCH_BUFFER_BYTES: usize = 64 << 20;
 /// broker says so too while it has not heard of a new topic, which takes it well under a second.
 pub const GONE_TOPIC_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a high watermark below offsets that were acknowledged is waited for before the records count as lost: a
+/// new leader shows an old one until its followers have fetched, or are given up (`replica.lag.time.max.ms`, 30 s).
+pub const LAGGING_WATERMARK_PATIENCE: Duration = Duration::from_secs(45);
+
+/// Wait before such a partition is read on.
+pub const LAGGING_WATERMARK_PAUSE: Duration = Duration::from_millis(250);
+
 /// How long a partition that cannot be fetched is nobody's concern; then the log says so, again after
 /// [`STILL_WAITING_REPORT`].
 pub const FETCH_TROUBLE_REPORT: Duration = Duration::from_secs(10);

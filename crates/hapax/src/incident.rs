@@ -116,7 +116,9 @@ pub(crate) fn given_up(
         in_doubt: in_doubt.collect(),
         passed_over: Vec::new(),
         next: vec![
-            "the handles name topic, partition and offsets of every record that readers do not see"
+            "the handles name topic, partition and offsets of every record that readers do not see".to_owned(),
+            "this counts only when the job went on behind it: its log says E0409 and names this file; a run that died \
+             in between is followed by one that looks anew"
                 .to_owned(),
         ],
     };

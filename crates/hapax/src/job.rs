@@ -50,6 +50,8 @@ pub struct Settings {
     pub transaction_timeout: Option<Duration>,
     /// Strategies allowed in the commit phase, in order.
     pub recovery: Vec<Strategy>,
+    /// Strategies allowed beside these until the job has been taken over once: what a person answers to an incident.
+    pub recover_once: Vec<Strategy>,
     /// How long Kafka and the store may stay unreachable at the start.
     pub start_timeout: Duration,
     /// How long a stop may take.
@@ -71,6 +73,7 @@ impl Default for Settings {
             workers: None,
             transaction_timeout: None,
             recovery: vec![Strategy::Resume, Strategy::Rewind, Strategy::Rewrite, Strategy::Replay],
+            recover_once: Vec::new(),
             start_timeout: Duration::from_secs(60),
             stop_budget: Duration::from_secs(30),
             run_backoff: (Duration::from_millis(500), Duration::from_secs(30)),
@@ -436,6 +439,14 @@ impl Plan {
                 "job {}: checkpoint interval {interval:?} is not between 1 ms and {:?}",
                 self.name,
                 limits::MAX_INTERVAL
+            )));
+        }
+        let repairs = self.settings.recovery.iter().find(|strategy| strategy.repairs());
+        if let Some(repairs) = repairs.filter(|_| !self.settings.recovery.contains(&Strategy::Resume)) {
+            return Err(contradiction(format!(
+                "job {}: recovery lists {} and not resume: what it writes again would never be committed; add \"resume\"",
+                self.name,
+                repairs.name()
             )));
         }
         if self.settings.keep < KEEP_CHECKPOINTS {

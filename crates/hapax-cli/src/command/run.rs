@@ -34,11 +34,7 @@ pub(crate) async fn run(host: &Host, screen: &Screen, arguments: RunArguments) -
     let Pipeline { job, embedded } = config::load(host, &arguments.file, &arguments.set)?;
     let job = job.settings(|settings| {
         settings.fresh = fresh;
-        for strategy in arguments.recover {
-            if !settings.recovery.contains(&strategy) {
-                settings.recovery.push(strategy);
-            }
-        }
+        settings.recover_once = arguments.recover;
     });
     // A pipeline that cannot work starts no broker.
     job.clone().plan()?;

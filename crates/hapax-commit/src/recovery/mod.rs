@@ -172,8 +172,11 @@ pub enum Effect {
         /// The identity of the id that belongs to this number.
         identity: Identity,
     },
-    /// Write down which records are given up, kept aside first where that is the strategy.
+    /// Wait until every partition of the committed lanes knows of it (clearing their ids would let a partition that does
+    /// not be aborted), then write down which records are given up, kept aside first where that is the strategy.
     GiveUp {
+        /// The committed transactions of the epoch.
+        committed: Vec<Handle>,
         /// The aborted transactions.
         lanes: Vec<Handle>,
         /// `abandon` or `set-aside`.
@@ -547,7 +550,10 @@ impl Recovery {
             Plan::GiveUp(lanes, strategy) => {
                 if self.are_confirmed(&lanes.iter().map(Handle::at).collect::<Vec<_>>()) {
                     self.giving_up = true;
-                    self.effects.push_back(Effect::GiveUp { lanes, strategy });
+                    let is_committed = |case: &&Case| *case.fate() == LaneFate::Committed;
+                    let committed = self.cases.values().filter(is_committed);
+                    let committed = committed.map(|case| case.handle().clone()).collect();
+                    self.effects.push_back(Effect::GiveUp { committed, lanes, strategy });
                 }
             }
             Plan::Stop(passed_over) => {

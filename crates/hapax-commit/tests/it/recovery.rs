@@ -448,7 +448,10 @@ fn records_are_given_up_by_a_slot_that_names_the_incident() {
     brokers.repairs.insert(Strategy::SetAside, "neither log nor journal has them".into());
     let effects = recover_with(&in_doubt(), &mut brokers, &allowed);
     let given_up = effects.iter().filter_map(|effect| match effect {
-        Effect::GiveUp { lanes, strategy } => Some((lanes.clone(), *strategy)),
+        Effect::GiveUp { committed, lanes, strategy } => {
+            assert_eq!(committed, &[handle(0, 2)]);
+            Some((lanes.clone(), *strategy))
+        }
         _ => None,
     });
     let lanes = || vec![handle(1, 2)];

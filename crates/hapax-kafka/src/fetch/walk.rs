@@ -231,6 +231,16 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Goes on from where it is to the high watermark of the next answer.
+    pub(super) async fn wait(&mut self, pause: Duration) {
+        self.client.host().sleep(pause).await;
+        self.end = None;
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.client.host().now()
+    }
+
     /// The error of a batch that cannot be read.
     pub(super) fn damaged(&self, source: RecordError) -> FetchError {
         FetchError::Data { tp: self.tp.clone(), source }

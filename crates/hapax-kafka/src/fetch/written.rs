@@ -14,16 +14,24 @@ use super::{
     walk::{Walk, Walked},
 };
 use crate::{
-    Client,
+    Client, limits,
     record::{DEFAULT_DECOMPRESSED_LIMIT, Decompressor, RawBatch, RecordDigest, Records},
 };
 use hapax_commit::{HandlePartition, Identity};
-use hapax_host::Deadline;
+use hapax_host::{Deadline, Instant};
 use std::{collections::VecDeque, sync::Arc};
 
 /// Why the records of a transaction cannot be had.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WrittenError {
+    /// The log does not reach back to them any more, or the topic is not there: retention or somebody's hand.
+    #[error("{tp}: {reason}")]
+    Gone {
+        /// The partition.
+        tp: TopicPartition,
+        /// What was found instead.
+        reason: String,
+    },
     /// They are not all there, or not as they were written; that does not change any more.
     #[error("{tp}: {reason}")]
     Incomplete {
@@ -41,8 +49,8 @@ impl WrittenError {
     /// Will it never be otherwise?
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Incomplete { .. } => true,
-            Self::Fetch(error) => !error.is_retriable() && !matches!(error, FetchError::Client(_)),
+            Self::Gone { .. } | Self::Incomplete { .. } => true,
+            Self::Fetch(error) => !error.is_retriable(),
         }
     }
 }
@@ -57,6 +65,8 @@ pub struct WrittenReader<'a> {
     digest: RecordDigest,
     count: u64,
     is_over: bool,
+    /// Since when the high watermark is below what was acknowledged.
+    lags_since: Option<Instant>,
 }
 
 impl<'a> WrittenReader<'a> {
@@ -78,6 +88,7 @@ impl<'a> WrittenReader<'a> {
             digest: RecordDigest::new(),
             count: 0,
             is_over: false,
+            lags_since: None,
         }
     }
 
@@ -100,10 +111,23 @@ impl<'a> WrittenReader<'a> {
             }
             match self.walk.next().await? {
                 Walked::Batches(batches) => self.ahead.extend(batches),
+                Walked::End { high_watermark }
+                    if high_watermark <= self.part.last_offset && !self.lags_too_long() =>
+                {
+                    self.walk.wait(limits::LAGGING_WATERMARK_PAUSE).await;
+                }
                 Walked::End { .. } => self.is_over = true,
-                Walked::Gone(reason) => return Err(self.incomplete(reason)),
+                Walked::Gone(reason) => {
+                    return Err(WrittenError::Gone { tp: self.walk.tp.clone(), reason });
+                }
             }
         }
+    }
+
+    fn lags_too_long(&mut self) -> bool {
+        let now = self.walk.now();
+        let since = *self.lags_since.get_or_insert(now);
+        now.saturating_duration_since(since) >= limits::LAGGING_WATERMARK_PATIENCE
     }
 
     fn is_own(&self, batch: &RawBatch) -> bool {

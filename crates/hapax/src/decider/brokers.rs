@@ -22,7 +22,11 @@ use hapax_kafka::{
     fetch::{ControlSeen, FetchError, WrittenError, first_control_batch},
     transaction::{self, Described as Answer, InitError},
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 /// The clusters of a plan. Those that its transactions live on are connected from the start; another one is asked
 /// only for what an earlier pipeline file has left there.
@@ -31,6 +35,8 @@ pub(crate) struct Brokers {
     host: Host,
     clusters: Clusters,
     transactional: Arc<BTreeMap<Name, Client>>,
+    /// Transactions whose records were all read, as they were acknowledged.
+    whole: Arc<Mutex<BTreeSet<(String, Identity)>>>,
 }
 
 impl Brokers {
@@ -41,7 +47,12 @@ impl Brokers {
         for name in plan.sinks.iter().filter_map(|sink| sink.transactional_cluster()) {
             transactional.insert(name.clone(), clusters.connected(name).await?);
         }
-        Ok(Self { host: host.clone(), clusters: clusters.clone(), transactional: Arc::new(transactional) })
+        Ok(Self {
+            host: host.clone(),
+            clusters: clusters.clone(),
+            transactional: Arc::new(transactional),
+            whole: Arc::default(),
+        })
     }
 
     /// Kafka's id of a cluster that transactions of the plan live on.
@@ -143,13 +154,28 @@ impl Brokers {
         handle: &Handle,
         described: &Described,
     ) -> Result<Option<Result<(), String>>, ClientError> {
+        let identity = (handle.cluster_id.clone(), handle.identity);
         if judge_described(handle, described) != LaneFate::Open {
             return Ok(None);
         }
+        // What was there once stays there; a look that is repeated does not read it all again.
+        if self.whole.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity) {
+            return Ok(Some(Ok(())));
+        }
         match repair::compare(&self.host, client, handle).await {
-            Ok(()) => Ok(Some(Ok(()))),
-            Err(WrittenError::Fetch(FetchError::Client(error))) => Err(error),
-            Err(error) => Ok(Some(Err(with_causes(&error)))),
+            Ok(()) => {
+                self.whole.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);
+                Ok(Some(Ok(())))
+            }
+            Err(error @ WrittenError::Incomplete { .. }) => Ok(Some(Err(with_causes(&error)))),
+            Err(WrittenError::Fetch(FetchError::Client(error))) if error.is_retriable() => Err(error),
+            // What cannot be read says nothing: retention takes committed records, too, and a principal that only
+            // writes has no right to read.
+            Err(error) => {
+                let id = &handle.transactional_id;
+                tracing::warn!(%id, "whether its records are all there cannot be told: {}", with_causes(&error));
+                Ok(None)
+            }
         }
     }
 

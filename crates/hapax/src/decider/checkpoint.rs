@@ -15,7 +15,7 @@ use crate::{
 };
 use hapax_commit::{
     Claim, DeciderKind, Generation, Identity, JobRecord, LaneId, RunNonce, ShardId, Slot, SlotBody,
-    SlotNumber, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
+    SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
 };
 use hapax_host::Host;
 use hapax_store::{Chain, PutOutcome};
@@ -36,6 +36,8 @@ pub(crate) struct CheckpointStart {
     pub(crate) chain: Chain,
     /// The job had a life before this one, or is begun anew by this process.
     pub(crate) begun_anew: bool,
+    /// Strategies for an epoch that an earlier run has left in doubt.
+    pub(crate) allowed: Vec<Strategy>,
     /// Ids of the life before, which the first claim of this one takes over.
     pub(crate) inherited: BTreeMap<String, BTreeSet<TransactionalId>>,
     pub(crate) shards: Vec<ShardId>,

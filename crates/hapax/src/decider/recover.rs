@@ -34,8 +34,7 @@ type Performing = BoxFuture<'static, Result<Performed, JobError>>;
 /// Resolves what earlier runs left, and clears every id.
 pub(super) async fn resolve(decider: &mut CheckpointDecider) -> Result<Done, JobError> {
     let start = &decider.start;
-    let mut recovery =
-        Recovery::new(&decider.view, decider.run, &start.record.genesis, &start.plan.settings.recovery);
+    let mut recovery = Recovery::new(&decider.view, decider.run, &start.record.genesis, &start.allowed);
     let mut pending = FuturesUnordered::<Performing>::new();
     let mut crash = RecoveryPoints::of(decider);
     crash.reach(Point::R0Claimed);
@@ -204,7 +203,7 @@ fn perform(decider: &CheckpointDecider, effect: Effect) -> Performing {
         Effect::Repair { handle, strategy, epoch, identity } => {
             again(decider, handle, strategy, epoch, identity)
         }
-        Effect::GiveUp { lanes, strategy } => give_up(decider, lanes, strategy),
+        Effect::GiveUp { committed, lanes, strategy } => give_up(decider, committed, lanes, strategy),
         Effect::CheckClaim => {
             let moved = chain_moved(decider, "stopping for a person");
             Box::pin(async move {
@@ -377,10 +376,19 @@ fn again(
 }
 
 /// Writes the incident before the slot that names it.
-fn give_up(decider: &CheckpointDecider, lanes: Vec<Handle>, strategy: Strategy) -> Performing {
+fn give_up(
+    decider: &CheckpointDecider,
+    committed: Vec<Handle>,
+    lanes: Vec<Handle>,
+    strategy: Strategy,
+) -> Performing {
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
     let (plan, generation) = (decider.start.plan.clone(), decider.generation);
     Box::pin(async move {
+        for handle in &committed {
+            let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
+            brokers.complete(&plan.name, &client, handle).await?;
+        }
         let mut kept_in = None;
         if strategy == Strategy::SetAside {
             let mut clients = Vec::new();

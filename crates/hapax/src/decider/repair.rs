@@ -13,21 +13,17 @@
 
 use crate::error::{Code, JobError, with_causes};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use hapax_commit::{Epoch, Handle, HandlePartition, Identity};
-use hapax_host::{Deadline, Host};
+use hapax_commit::{Epoch, Handle, HandlePartition, Identity, TransactionVersion};
+use hapax_host::{Deadline, Host, OpenFile};
 use hapax_kafka::{
     Client,
     fetch::{WrittenError, WrittenReader},
     producer::{Destination, LaneProducer, OpenAs, ProduceError, ProducerConfig},
     record::{Headers, RecordRef, RecordView, Records},
+    transaction::{self, LeftOpen},
 };
 use serde_json::{Value, json};
-use std::{
-    collections::BTreeMap,
-    io::{self, Write},
-    path::Path,
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, path::Path, time::Duration};
 
 /// What a strategy came to: what it was to make, or why it never can.
 pub(super) type Outcome<T> = Result<Result<T, String>, JobError>;
@@ -54,11 +50,16 @@ impl Rewrite<'_> {
         if let Err(error) = compare(self.host, self.client, self.handle).await {
             return self.unread(error);
         }
-        let mut producer = self.producer().await?;
+        if let Some(why) = self.end_left_open().await? {
+            return Ok(Err(why));
+        }
+        let version = self.client.transaction_version().await;
+        let version = version.map_err(|error| JobError::kafka(self.attempted(), error))?;
+        let mut producer = self.producer(version);
         for part in &self.handle.partitions {
             let topic = match producer.topic(&part.topic).await {
                 Ok(topic) => topic,
-                Err(error) => return Err(self.unwritten(error)),
+                Err(error) => return self.unwritten(error),
             };
             if topic.topic_id() != part.topic_id {
                 return Ok(Err(format!(
@@ -74,8 +75,9 @@ impl Rewrite<'_> {
                 match reader.next().await {
                     Ok(Some(records)) => {
                         for view in records.views() {
-                            let written = producer.write(to, as_it_was(&records, view)).await;
-                            written.map_err(|error| self.unwritten(error))?;
+                            if let Err(error) = producer.write(to, as_it_was(&records, view)).await {
+                                return self.unwritten(error);
+                            }
                         }
                     }
                     Ok(None) => break,
@@ -83,33 +85,47 @@ impl Rewrite<'_> {
                 }
             }
         }
-        self.prepared(producer).await
+        self.prepared(producer, version).await
+    }
+
+    /// Before anything is written under the fresh identity, what partitions still hold open of its producer is ended: its
+    /// next commit there would make those records visible (KAFKA-20734). A reason, where that may not be done.
+    async fn end_left_open(&self) -> Result<Option<String>, JobError> {
+        let id = self.handle.lane.transactional_id(&self.handle.transactional_id.job, self.epoch).to_string();
+        for part in &self.handle.partitions {
+            let own = |producer| (producer == self.identity.producer_id).then(|| id.clone());
+            match transaction::end_left_open(self.client, &part.topic, part.partition, own).await {
+                Ok(()) => {}
+                Err(LeftOpen::Refused(refused)) => return Ok(Some(refused.to_string())),
+                Err(LeftOpen::Unanswered(error)) => return Err(JobError::kafka(self.attempted(), error)),
+            }
+        }
+        Ok(None)
     }
 
     fn reader<'b>(&'b self, part: &'b HandlePartition) -> WrittenReader<'b> {
         reader(self.host, self.client, self.handle, part)
     }
 
-    async fn producer(&self) -> Result<LaneProducer, JobError> {
-        let level = self.client.transaction_version().await;
-        let level = level.map_err(|error| JobError::kafka(self.attempted(), error))?;
+    fn producer(&self, transaction_version: TransactionVersion) -> LaneProducer {
         let config = ProducerConfig {
             delivery_timeout: Some(self.timeout),
-            transaction_version: level,
+            transaction_version,
             transactional: true,
             ..ProducerConfig::default()
         };
         let mut producer = LaneProducer::start(self.client.clone(), config);
         let id = self.handle.lane.transactional_id(&self.handle.transactional_id.job, self.epoch);
         producer.open(self.epoch, OpenAs::Transaction { transactional_id: id, identity: self.identity });
-        Ok(producer)
+        producer
     }
 
     /// Waits for every acknowledgement, and compares what was written with what was aborted.
-    async fn prepared(&self, mut producer: LaneProducer) -> Outcome<Handle> {
-        let flushed = producer.flush().await.map_err(|error| self.unwritten(error))?;
-        let version = self.client.transaction_version().await;
-        let version = version.map_err(|error| JobError::kafka(self.attempted(), error))?;
+    async fn prepared(&self, mut producer: LaneProducer, version: TransactionVersion) -> Outcome<Handle> {
+        let flushed = match producer.flush().await {
+            Ok(flushed) => flushed,
+            Err(error) => return self.unwritten(error),
+        };
         let (started_ms, _) = flushed.started.expect("a handle has records");
         let old: BTreeMap<_, _> = self.handle.partitions.iter().map(|part| (place(part), part)).collect();
         let mut partitions = Vec::new();
@@ -161,8 +177,12 @@ impl Rewrite<'_> {
         unread(self.attempted(), error)
     }
 
-    fn unwritten(&self, error: ProduceError) -> JobError {
-        JobError::from(crate::sink::SinkError::Produce(error))
+    /// What a topic refuses it refuses the next time, too; the rest ends the run.
+    fn unwritten(&self, error: ProduceError) -> Outcome<Handle> {
+        if error.is_bad_record() || error.is_refusal() || matches!(error, ProduceError::UnknownTopic { .. }) {
+            return Ok(Err(with_causes(&error)));
+        }
+        Err(JobError::from(crate::sink::SinkError::Produce(error)))
     }
 }
 
@@ -199,7 +219,9 @@ fn unread<T>(attempted: String, error: WrittenError) -> Outcome<T> {
     }
     match error {
         WrittenError::Fetch(error) => Err(crate::source::SourceError::Fetch(error).into()),
-        WrittenError::Incomplete { .. } => Err(JobError::Bug { what: format!("{attempted}: {error}") }),
+        WrittenError::Gone { .. } | WrittenError::Incomplete { .. } => {
+            Err(JobError::Bug { what: format!("{attempted}: {error}") })
+        }
     }
 }
 
@@ -231,6 +253,20 @@ pub(super) async fn set_aside(host: &Host, clients: &[(Client, Handle)], path: &
         host.files().create_dir_all(folder).map_err(failed)?;
     }
     let mut file = host.files().create_new(path).map_err(failed)?;
+    let written = write_lines(host, clients, &mut *file, &failed).await;
+    if !matches!(written, Ok(Ok(()))) {
+        // A part of the records looks like all of them.
+        let _ = host.files().remove(path);
+    }
+    written
+}
+
+async fn write_lines(
+    host: &Host,
+    clients: &[(Client, Handle)],
+    file: &mut dyn OpenFile,
+    failed: &(dyn Fn(io::Error) -> JobError + Sync),
+) -> Outcome<()> {
     for (client, handle) in clients {
         for part in &handle.partitions {
             let mut reader = reader(host, client, handle, part);
@@ -257,6 +293,7 @@ pub(super) async fn set_aside(host: &Host, clients: &[(Client, Handle)], path: &
 /// One record, with all that is needed to write it again. Bytes that are not UTF-8 stand in Base64 under another name.
 fn line(handle: &Handle, part: &HandlePartition, records: &Records, view: &RecordView) -> Value {
     let mut line = json!({
+        "cluster_id": handle.cluster_id,
         "epoch": handle.epoch.0,
         "topic": part.topic,
         "partition": part.partition,

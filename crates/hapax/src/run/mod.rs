@@ -20,7 +20,7 @@ use crate::{
     source::SourceContext,
     stop::StopSignal,
 };
-use hapax_commit::{Generation, RunNonce};
+use hapax_commit::{Generation, RunNonce, Strategy};
 use hapax_host::{Host, Instant};
 use hapax_store::{Incarnation, Store};
 use start::StoreWaits;
@@ -297,6 +297,7 @@ impl Life {
             record: found.record,
             chain: found.chain,
             begun_anew: found.begun_anew || self.plan.settings.fresh,
+            allowed: self.allowed(),
             inherited: found.inherited,
             transaction_timeout: found.transaction_timeout,
             crash: self.options.crash.clone(),
@@ -305,6 +306,14 @@ impl Life {
             previous: self.previous,
             own_runs: self.own_runs.clone(),
         })
+    }
+
+    /// Strategies for this run's takeover.
+    fn allowed(&self) -> Vec<Strategy> {
+        let settings = &self.plan.settings;
+        let once = settings.recover_once.iter().filter(|_| !self.has_worked);
+        let once = once.filter(|strategy| !settings.recovery.contains(strategy));
+        settings.recovery.iter().chain(once).copied().collect()
     }
 
     async fn existing(self) -> Result<CheckpointDecider, JobError> {

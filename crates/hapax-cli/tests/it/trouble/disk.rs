@@ -40,10 +40,15 @@ impl Drop for Disk {
 /// Room for some hundred slots.
 const SIZE: &str = "1m";
 
+/// More blocks of 4 KiB than it holds: another disk is not filled by mistake.
+const MOST_BLOCKS: usize = 1_024;
+
 impl Disk {
     fn new(mut job: Job, source: &str) -> Self {
         let mount = job.folder.join("disk");
         fs::create_dir(&mount).unwrap();
+        // An absolute link on the way would lead out of the run's name space.
+        let mount = fs::canonicalize(mount).unwrap();
         job.store = mount.join("store");
         job.write(source);
         Self { job, mount, space: space() }
@@ -78,12 +83,8 @@ impl Disk {
     /// Writes until nothing more fits.
     fn fill(&self, run: &mut Run) {
         let mut file = File::create(self.path(run, "ballast")).unwrap();
-        let full = loop {
-            if let Err(error) = file.write_all(&[0; 4096]) {
-                break error;
-            }
-        };
-        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        let filled = (0..MOST_BLOCKS).find_map(|_| file.write_all(&[0; 4096]).err());
+        assert_eq!(filled.expect("the disk is a small one").kind(), io::ErrorKind::StorageFull);
     }
 
     fn free(&self, run: &mut Run) {

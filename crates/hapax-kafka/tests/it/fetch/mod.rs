@@ -12,6 +12,7 @@ use xtask::judge::{Read, Record};
 mod marker;
 mod read;
 mod trouble;
+mod written;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
