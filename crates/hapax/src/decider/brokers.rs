@@ -22,7 +22,11 @@ use hapax_kafka::{
     fetch::{ControlSeen, FetchError, WrittenError, first_control_batch},
     transaction::{self, Described as Answer, InitError},
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 /// The clusters of a plan. Those that its transactions live on are connected from the start; another one is asked
 /// only for what an earlier pipeline file has left there.
@@ -31,6 +35,8 @@ pub(crate) struct Brokers {
     host: Host,
     clusters: Clusters,
     transactional: Arc<BTreeMap<Name, Client>>,
+    /// Kafka's ids of the clusters of which it was said that states are inferred there.
+    inferred: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Brokers {
@@ -41,7 +47,12 @@ impl Brokers {
         for name in plan.sinks.iter().filter_map(|sink| sink.transactional_cluster()) {
             transactional.insert(name.clone(), clusters.connected(name).await?);
         }
-        Ok(Self { host: host.clone(), clusters: clusters.clone(), transactional: Arc::new(transactional) })
+        Ok(Self {
+            host: host.clone(),
+            clusters: clusters.clone(),
+            transactional: Arc::new(transactional),
+            inferred: Arc::default(),
+        })
     }
 
     /// Kafka's id of a cluster that transactions of the plan live on.
@@ -81,18 +92,44 @@ impl Brokers {
         Deadline::after(self.host.now(), Some(limits::REPORT_EVERY))
     }
 
-    /// DescribeTransactions for one id.
+    /// What is known of one id: by its coordinator, or by the coordinators' log where the coordinator is not to be asked.
     pub(crate) async fn describe(&self, client: &Client, id: &str) -> Described {
         match transaction::describe_transaction(client, id, self.patience()).await {
-            Ok(Answer::Known { state, identity, .. }) => match TransactionState::parse(&state.to_string()) {
-                Some(state) => Described::Known { state, identity },
-                None => Described::Unanswered(format!("state {state} is not known to this release")),
-            },
-            Ok(Answer::Unknown) => Described::Forgotten,
+            Ok(answer) => described(answer),
+            Err(error) if error.is_withheld() => self.infer(client, id, &error).await,
             Err(error) => {
                 tracing::warn!(id, "DescribeTransactions has no answer: {error}");
                 Described::Unanswered(error.to_string())
             }
+        }
+    }
+
+    /// The coordinators write each state to their log before they tell it, so what is final there is final.
+    async fn infer(&self, client: &Client, id: &str, refused: &ClientError) -> Described {
+        // A whole partition of the log is read for one id.
+        let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
+        match transaction::read_state(client, id, patience).await {
+            Ok(state) => {
+                self.tell_inferred(client, refused);
+                described(state.described())
+            }
+            Err(error) => {
+                let why = format!("{refused}; and its log does not tell: {}", with_causes(&error));
+                tracing::warn!(id, "DescribeTransactions has no answer: {why}");
+                Described::Unanswered(why)
+            }
+        }
+    }
+
+    /// Once for a cluster: there are many ids, and each may be looked at many times.
+    fn tell_inferred(&self, client: &Client, refused: &ClientError) {
+        let mut told = self.inferred.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.insert(client.cluster_id().to_owned()) {
+            tracing::warn!(
+                cluster_id = client.cluster_id(),
+                "coordinators do not tell the states of transactions ({refused}): they are inferred from the topic \
+                 __transaction_state; grant DESCRIBE on the transactional ids to ask the coordinators again"
+            );
         }
     }
 
@@ -247,5 +284,16 @@ impl Brokers {
                 (EndTxnAnswer::Unknown(format!("an answer that this release does not know: {other:?}")), None)
             }
         }
+    }
+}
+
+/// A coordinator's words in the protocol's own.
+fn described(answer: Answer) -> Described {
+    match answer {
+        Answer::Known { state, identity, .. } => match TransactionState::parse(&state.to_string()) {
+            Some(state) => Described::Known { state, identity },
+            None => Described::Unanswered(format!("state {state} is not known to this release")),
+        },
+        Answer::Unknown => Described::Forgotten,
     }
 }
