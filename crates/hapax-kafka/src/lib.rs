@@ -7,8 +7,9 @@
 //!  error, config, limits, node      what can go wrong; settings and bounds
 //!  wire -> connection -> client     bytes; one broker; one cluster
 //!  record, partition                record batches; which partition a key belongs to
-//!  transaction, admin               operations on a cluster, each repeated by the one error table
-//!  producer, fetch                  records out, counted; records in, filtered
+//!  admin, fetch                     operations on a cluster, each repeated by the one error table; records in, filtered
+//!  transaction                      operations on transactions, and the coordinators' log of them
+//!  producer                         records out, counted
 //! ```
 
 pub mod admin;

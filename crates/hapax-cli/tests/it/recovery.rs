@@ -8,7 +8,7 @@ use crate::{
     command_line::{Bench, Ended, hapax},
     harness::{self, unique},
 };
-use hapax_broker::{Broker, ServerOptions, Settings, Step};
+use hapax_broker::{ApiKey, Broker, Rule, RuleGuard, ServerOptions, Settings, Step};
 use std::{
     fs,
     path::PathBuf,
@@ -136,6 +136,12 @@ impl Case {
     fn leave(&self, left: Left) {
         self.die(&left.crash_at(), &[]);
         self.cluster.let_time_out(&self.job);
+    }
+
+    /// Refuses requests for as long as the guard lives, which insists that there were such.
+    fn withhold(&self, rule: Rule) -> RuleGuard {
+        let Cluster::Ours(hosted) = &self.cluster else { panic!("played on our broker") };
+        hosted.broker.faults().guard(rule.always()).unwrap()
     }
 
     fn die(&self, at: &str, more: &[&str]) {
@@ -411,6 +417,63 @@ fn whoever_ended_it_and_whatever_is_remembered_of_it_the_data_tells_how_it_ended
         };
         assert!(ended.err.contains(told), "{when}: {}", ended.err);
         case.assert_exact(&when);
+    }
+}
+
+/// Coordinators that must not be asked have written all that they would say.
+#[test]
+fn a_job_that_may_not_ask_coordinators_is_resumed_by_what_their_log_says() {
+    for ((on, left), code) in ways().zip([53, 31].into_iter().cycle()) {
+        let when = format!("withheld-{}", name_of(on, left));
+        let case = Case::new(&when, on);
+        case.die(&left.crash_at(), &[]);
+        let refused = case.withhold(Rule::on(ApiKey::DescribeTransactions).error(code));
+        let ended = case.run(&["resume"]);
+        assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+        assert_eq!(
+            ended.err.matches("inferred from the topic __transaction_state").count(),
+            1,
+            "{}",
+            ended.err
+        );
+        case.assert_exact(&when);
+        drop(refused);
+    }
+}
+
+#[test]
+fn a_job_that_may_not_ask_coordinators_sees_in_their_log_what_was_aborted() {
+    for (on, left) in ways() {
+        let when = format!("withheld-aborted-{}", name_of(on, left));
+        let case = Case::new(&when, on);
+        case.leave(left);
+        let refused = case.withhold(Rule::on(ApiKey::DescribeTransactions).error(53));
+        case.run(&["resume"]).says(4, "E0404");
+        let ended = case.run(&["resume", "rewrite"]);
+        assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+        case.assert_exact(&when);
+        drop(refused);
+    }
+}
+
+/// Neither coordinator nor log: both reasons are said, and nothing is concluded.
+#[test]
+fn where_the_log_must_not_be_read_either_both_refusals_are_named() {
+    let case = Case::new("withheld-both", On::Ours(2));
+    case.die("K2:3", &[]);
+    let _refused = [
+        case.withhold(Rule::on(ApiKey::DescribeTransactions).error(53)),
+        case.withhold(Rule::on(ApiKey::Fetch).topic("__transaction_state").error(29)),
+    ];
+    let ended = hapax(&["txn", "describe", case.bench.file.to_str().unwrap(), "--json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    let all: Vec<serde_json::Value> =
+        ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(all.len(), 3 * PARTITIONS as usize);
+    for one in all {
+        let told = one["coordinator"].as_str().unwrap();
+        assert!(told.contains("TRANSACTIONAL_ID_AUTHORIZATION_FAILED"), "{told}");
+        assert!(told.contains("TOPIC_AUTHORIZATION_FAILED (29)"), "{told}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Errors of the client's own operations; each variant says whose fault it is.
 
-use super::{CallError, Class, KafkaCode, RequestKind, classify};
+use super::{CallError, Class, KafkaCode, Refusal, RequestKind, classify};
 use std::time::Duration;
 
 /// An operation of the client failed.
@@ -124,6 +124,21 @@ impl ClientError {
         }
     }
 
+    /// Is the answer kept from this client, for a missing right or because the broker does not have the request? What
+    /// was asked may be there to be learned in another way.
+    pub fn is_withheld(&self) -> bool {
+        match self {
+            Self::Broker { request, code, .. } => {
+                matches!(classify(*request, *code), Class::Refused(Refusal::Rights | Refusal::Version))
+            }
+            Self::Call(call) => matches!(call, CallError::Unsupported { .. }),
+            Self::Deadline { last, .. } => last.is_withheld(),
+            Self::Config(_) | Self::Unreachable { .. } | Self::TooOld { .. } | Self::OtherCluster { .. } => {
+                false
+            }
+        }
+    }
+
     /// May the broker have executed the request?
     pub fn may_have_had_effect(&self) -> bool {
         match self {
@@ -140,4 +155,33 @@ impl ClientError {
 
 fn detail(message: &Option<String>) -> String {
     message.as_ref().map(|text| format!(": {text}")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+
+    #[test]
+    fn only_a_missing_right_or_request_withholds_an_answer() {
+        let answered =
+            |code| ClientError::broker(RequestKind::DescribeTransactions, "an id", KafkaCode(code));
+        for code in [31, 35, 53] {
+            assert!(answered(code).is_withheld(), "{code}");
+        }
+        for code in [-1, 14, 15, 16, 42, 105] {
+            assert!(!answered(code).is_withheld(), "{code}");
+        }
+        let (api, node) = ("DescribeTransactions", NodeId::BOOTSTRAP);
+        let missing = ClientError::from(CallError::Unsupported { api, node, wanted: 0..=0, offered: None });
+        assert!(missing.is_withheld());
+        let late = |last| ClientError::Deadline {
+            request: RequestKind::DescribeTransactions,
+            subject: "an id".to_owned(),
+            waited: Duration::ZERO,
+            last: Box::new(last),
+        };
+        assert!(late(missing).is_withheld());
+        assert!(!late(answered(14)).is_withheld());
+    }
 }

@@ -38,6 +38,9 @@ pub use control::{ControlSeen, first_control_batch};
 pub use error::FetchError;
 pub use written::{WrittenError, WrittenReader};
 
+pub(crate) use range::log_range;
+pub(crate) use walk::{Walk, Walked};
+
 use crate::{
     Client, Isolation, limits,
     record::{Decompressor, Records},

@@ -9,7 +9,7 @@ use crate::{
 use hapax_host::Deadline;
 
 /// Start and end (the high watermark) of a partition's log.
-pub(super) async fn log_range(
+pub(crate) async fn log_range(
     client: &Client,
     tp: &TopicPartition,
     deadline: Deadline,

@@ -27,7 +27,7 @@ use std::time::Duration;
 const STEP_BYTES: i32 = 4 << 20;
 
 /// A walk through a log, up to the high watermark of its first answer.
-pub(super) struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     client: &'a Client,
     pub(super) tp: TopicPartition,
     topic_id: Option<TopicId>,
@@ -43,7 +43,7 @@ pub(super) struct Walk<'a> {
 }
 
 /// What a step found.
-pub(super) enum Walked {
+pub(crate) enum Walked {
     /// Whole batches, in order; none of them was looked into.
     Batches(Vec<RawBatch>),
     /// The walk is over.
@@ -57,7 +57,7 @@ pub(super) enum Walked {
 
 impl<'a> Walk<'a> {
     /// `why` is for messages: "looking for the marker of ..".
-    pub(super) fn new(
+    pub(crate) fn new(
         client: &'a Client,
         tp: TopicPartition,
         topic_id: TopicId,
@@ -83,7 +83,7 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// No definite answer until the deadline, a missing right, or damaged data.
-    pub(super) async fn next(&mut self) -> Result<Walked, FetchError> {
+    pub(crate) async fn next(&mut self) -> Result<Walked, FetchError> {
         let client = self.client;
         let subject = format!("{}, {}", self.tp, self.why);
         let mut retry = Retry::new(client, RequestKind::Fetch, &subject, self.deadline);

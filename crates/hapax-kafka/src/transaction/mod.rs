@@ -7,6 +7,7 @@
 //! - [`complete`], [`end_left_open`]: make sure that partitions know what the coordinator has ended
 //! - [`write_end_marker`]: tells a partition in the coordinator's place
 //! - [`describe_transaction`], [`list_transactions`], [`describe_producers`]: look, change nothing
+//! - [`read_state`]: the same from the coordinators' own log
 //!
 //! Refuses: to conclude from an answer what happened to the records; that is the commit machine's.
 //!
@@ -17,6 +18,7 @@ mod complete;
 mod describe;
 mod end;
 mod marker;
+mod state_log;
 
 pub use begin::{InitError, add_partitions, init_idempotent, init_producer_id};
 pub use complete::{EndedTransaction, LeftOpen, MarkerRefused, complete, end_left_open};
@@ -26,6 +28,7 @@ pub use describe::{
 };
 pub use end::{EndTxnAnswer, Unanswered, end_txn};
 pub use marker::{EndMarker, write_end_marker};
+pub use state_log::{LogState, LoggedTransaction, StateLogError, StateRecordError, read_state};
 
 use crate::{
     Client, ClientError, Connection, CoordinatorKind, KafkaCode,

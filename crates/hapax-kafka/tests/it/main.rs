@@ -12,4 +12,5 @@ mod level;
 mod listing;
 mod other_process;
 mod producer;
+mod state_log;
 mod support;

@@ -37,6 +37,8 @@ pub(crate) struct Brokers {
     transactional: Arc<BTreeMap<Name, Client>>,
     /// Transactions whose records were all read, as they were acknowledged.
     whole: Arc<Mutex<BTreeSet<(String, Identity)>>>,
+    /// Kafka's ids of the clusters of which it was said that states are inferred there.
+    inferred: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Brokers {
@@ -52,6 +54,7 @@ impl Brokers {
             clusters: clusters.clone(),
             transactional: Arc::new(transactional),
             whole: Arc::default(),
+            inferred: Arc::default(),
         })
     }
 
@@ -92,18 +95,44 @@ impl Brokers {
         Deadline::after(self.host.now(), Some(limits::REPORT_EVERY))
     }
 
-    /// DescribeTransactions for one id.
+    /// What is known of one id: by its coordinator, or by the coordinators' log where the coordinator is not to be asked.
     pub(crate) async fn describe(&self, client: &Client, id: &str) -> Described {
         match transaction::describe_transaction(client, id, self.patience()).await {
-            Ok(Answer::Known { state, identity, .. }) => match TransactionState::parse(&state.to_string()) {
-                Some(state) => Described::Known { state, identity },
-                None => Described::Unanswered(format!("state {state} is not known to this release")),
-            },
-            Ok(Answer::Unknown) => Described::Forgotten,
+            Ok(answer) => described(answer),
+            Err(error) if error.is_withheld() => self.infer(client, id, &error).await,
             Err(error) => {
                 tracing::warn!(id, "DescribeTransactions has no answer: {error}");
                 Described::Unanswered(error.to_string())
             }
+        }
+    }
+
+    /// The coordinators write each state to their log before they tell it, so what is final there is final.
+    async fn infer(&self, client: &Client, id: &str, refused: &ClientError) -> Described {
+        // A whole partition of the log is read for one id.
+        let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
+        match transaction::read_state(client, id, patience).await {
+            Ok(state) => {
+                self.tell_inferred(client, refused);
+                described(state.described())
+            }
+            Err(error) => {
+                let why = format!("{refused}; and its log does not tell: {}", with_causes(&error));
+                tracing::warn!(id, "DescribeTransactions has no answer: {why}");
+                Described::Unanswered(why)
+            }
+        }
+    }
+
+    /// Once for a cluster: there are many ids, and each may be looked at many times.
+    fn tell_inferred(&self, client: &Client, refused: &ClientError) {
+        let mut told = self.inferred.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.insert(client.cluster_id().to_owned()) {
+            tracing::warn!(
+                cluster_id = client.cluster_id(),
+                "coordinators do not tell the states of transactions ({refused}): they are inferred from the topic \
+                 __transaction_state; grant DESCRIBE on the transactional ids to ask the coordinators again"
+            );
         }
     }
 
@@ -273,5 +302,16 @@ impl Brokers {
                 (EndTxnAnswer::Unknown(format!("an answer that this release does not know: {other:?}")), None)
             }
         }
+    }
+}
+
+/// A coordinator's words in the protocol's own.
+fn described(answer: Answer) -> Described {
+    match answer {
+        Answer::Known { state, identity, .. } => match TransactionState::parse(&state.to_string()) {
+            Some(state) => Described::Known { state, identity },
+            None => Described::Unanswered(format!("state {state} is not known to this release")),
+        },
+        Answer::Unknown => Described::Forgotten,
     }
 }
