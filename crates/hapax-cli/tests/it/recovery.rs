@@ -489,6 +489,7 @@ fn a_person_sees_each_transaction_and_ends_only_what_the_chain_allows() {
         assert_eq!(store_files(&old_copy), before);
     }
     a_run_that_is_alive_goes_on_until_something_may_be_ended();
+    the_same_id_at_two_clusters_is_told_apart();
 }
 
 /// Stopped with a decided checkpoint, a run is alive all the same.
@@ -521,6 +522,56 @@ fn a_run_that_is_alive_goes_on_until_something_may_be_ended() {
             assert_eq!(ended.code, Some(0), "{}", ended.err);
         }
         case.assert_exact("after a person's hand on a run that is alive");
+    }
+}
+
+/// A job is begun anew on another cluster, and the one before is still there under another name.
+fn the_same_id_at_two_clusters_is_told_apart() {
+    let case = Case::new("txn-replaced", On::Ours(2));
+    case.die("K2:3", &[]);
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    // The id of a cluster follows from its seed.
+    let settings = Settings { seed: 7, ..Settings::default() };
+    let replaced = runtime.block_on(Broker::start(settings, ServerOptions::default())).unwrap();
+    Judge::shared().create_topic(&replaced.bootstrap(), &case.topic, PARTITIONS as u32, &[]).unwrap();
+    let text = fs::read_to_string(&case.bench.file).unwrap();
+    let text = text.replace(&case.cluster.bootstrap(), &replaced.bootstrap());
+    let text = text.replace("[[sink]]\n", "[[sink]]\ncluster = \"main\"\n");
+    let text = format!("{text}[cluster.before]\nbrokers = \"{}\"\n", case.cluster.bootstrap());
+    fs::write(&case.bench.file, text).unwrap();
+    case.bench.run(&["--fresh", "--crash-at", "K2:3"]);
+
+    let file = case.bench.file.to_str().unwrap().to_owned();
+    let txn = |arguments: &[&str]| hapax(&[&["txn"], arguments].concat());
+    let described = |more: &[&str]| -> Vec<serde_json::Value> {
+        let ended = txn(&[&["describe", &file, "--json"], more].concat());
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let all = described(&[]);
+    assert_eq!(all.len(), 6 * PARTITIONS as usize, "three ids a lane, at two clusters");
+    let is_in_doubt = |one: &serde_json::Value| one["chain"]["in-doubt"].is_object();
+    let doubt = all.iter().find(|one| is_in_doubt(one)).unwrap();
+    let in_doubt = doubt["id"].as_str().unwrap();
+    let twin = all.iter().find(|one| one["id"] == in_doubt && !is_in_doubt(one)).unwrap();
+    let before = twin["cluster_id"].as_str().unwrap();
+    txn(&["abort", &file, in_doubt]).says(2, "say --decided");
+    let doubtful: Vec<_> = all.iter().filter(|one| is_in_doubt(one)).map(|one| one["id"].clone()).collect();
+    let free = all.iter().find(|one| !doubtful.contains(&one["id"])).unwrap()["id"].as_str().unwrap();
+    let refused = txn(&["abort", &file, free]);
+    refused.says(2, "say which one is meant with --cluster-id");
+    refused.says(2, before);
+    for id in [in_doubt, free] {
+        let ended = txn(&["abort", &file, id, "--cluster-id", before]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+    }
+
+    // What is down hides nothing of what is up.
+    let of_before = described(&["--set", "cluster.before.brokers=\"127.0.0.1:1\""]);
+    assert_eq!(of_before.len(), all.len());
+    for one in of_before {
+        let is_down = one["coordinator"].as_str().unwrap().starts_with("cluster not reachable: ");
+        assert_eq!(is_down, one["cluster_id"] == before, "{one}");
     }
 }
 

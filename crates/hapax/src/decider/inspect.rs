@@ -139,9 +139,9 @@ impl CheckpointDecider {
         };
         let (coordinator, outcome) = match client {
             Err(why) => {
-                let why = format!("cluster not reachable: {why}");
-                let outcome = handle.as_ref().map(|_| LaneFate::Unanswered(why.clone()).to_string());
-                (why, outcome)
+                let unseen = LaneFate::Unanswered("its cluster is not reachable".into());
+                let outcome = handle.as_ref().map(|_| unseen.to_string());
+                (format!("cluster not reachable: {why}"), outcome)
             }
             Ok(client) => {
                 let described = self.start.brokers.describe(client, &at.id.to_string()).await;
