@@ -118,27 +118,51 @@ pub(crate) enum TxnCommand {
         /// This one only
         #[arg(long)]
         id: Option<String>,
+        /// Also read the records of what is in doubt and open, and compare them with what was acknowledged
+        #[arg(long)]
+        records: bool,
         /// A JSON object a line
         #[arg(long)]
         json: bool,
     },
-    /// Commit a transaction that a checkpoint has decided; a run that is alive ends with exit code 5
+    /// Commit a transaction that a checkpoint has decided
+    ///
+    /// A run that is alive ends with exit code 5, unless the commit is refused by what can be seen beforehand.
     Commit {
         #[command(flatten)]
         pipeline: PipelineArguments,
-        /// The transactional id
-        id: String,
+        #[command(flatten)]
+        id: IdArguments,
+        /// Also where another transaction of the checkpoint is not open and none is committed yet
+        ///
+        /// Until the first commit the job can go back to the checkpoint before and read the input again (rewind).
+        /// Afterwards it cannot: records that another transaction of the checkpoint has lost must be written again out
+        /// of the log (rewrite), or given up.
+        #[arg(long)]
+        no_way_back: bool,
     },
-    /// Abort what is open under an id; a run that is alive ends with exit code 5
+    /// Abort what is open under an id
+    ///
+    /// A run that is alive ends with exit code 5, unless the abort is refused by what can be seen beforehand.
     Abort {
         #[command(flatten)]
         pipeline: PipelineArguments,
-        /// The transactional id
-        id: String,
+        #[command(flatten)]
+        id: IdArguments,
         /// Also what a checkpoint has decided: its records are then left to the recovery strategies of the job
         #[arg(long)]
         decided: bool,
     },
+}
+
+/// Which transactional id.
+#[derive(Debug, Args)]
+pub(crate) struct IdArguments {
+    /// The transactional id
+    pub(crate) id: String,
+    /// Kafka's id of the cluster, where a replaced cluster has left the same transactional id at two
+    #[arg(long, value_name = "ID")]
+    pub(crate) cluster_id: Option<String>,
 }
 
 /// Which job.

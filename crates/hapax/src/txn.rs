@@ -3,24 +3,35 @@
 //! Running the job does all of this by itself, and better: it looks at all transactions of a checkpoint before it ends
 //! one. This is for what a person has decided.
 
-pub use crate::decider::inspect::{Standing, Transaction};
+pub use crate::decider::inspect::{Ending, Standing, Transaction, Wanted};
 
-use crate::{JobError, Plan, run};
+use crate::{
+    JobError, Plan,
+    run::{self, Reach},
+};
 use hapax_host::Host;
 
-/// Every transactional id of a job, with what chain, coordinator and data say. Changes nothing.
+/// Every transactional id of a job, or those of one name, with what chain, coordinator and data say. Changes nothing.
+/// What a cluster that does not answer would say is missing, and that is told with each of its ids. `records` also
+/// reads what is in doubt and open, and compares it with what was acknowledged.
 ///
 /// # Errors
-/// The store has no such job, or store or brokers do not answer.
-pub async fn transactions(plan: Plan, host: Host) -> Result<Vec<Transaction>, JobError> {
-    run::existing(plan, host).await?.transactions().await
+/// The store has no such job, or does not answer.
+pub async fn transactions(
+    plan: Plan,
+    host: Host,
+    id: Option<&str>,
+    records: bool,
+) -> Result<Vec<Transaction>, JobError> {
+    run::existing(plan, host, Reach::Answering).await?.transactions(id, records).await
 }
 
-/// Ends what is open under an id. Claims the job first: a run that is alive ends with exit code 5. `decided` allows to
-/// abort what a checkpoint has decided.
+/// Ends what is open under an id. Claims the job where nothing forbids it: a run that is alive then ends with exit
+/// code 5.
 ///
 /// # Errors
-/// The chain or the transaction's state forbid it: nothing was ended. Or store or brokers do not answer.
-pub async fn end(plan: Plan, host: Host, id: &str, commit: bool, decided: bool) -> Result<String, JobError> {
-    run::existing(plan, host).await?.end_one(id, commit, decided).await
+/// The chain or the transaction's state forbid it: nothing was ended, and the text says whether the job was claimed. Or
+/// store or brokers do not answer.
+pub async fn end(plan: Plan, host: Host, wanted: &Wanted) -> Result<String, JobError> {
+    run::existing(plan, host, Reach::All).await?.end_one(wanted).await
 }

@@ -2,13 +2,13 @@
 
 use super::run::embed;
 use crate::{
-    arguments::{TxnArguments, TxnCommand},
+    arguments::{IdArguments, TxnArguments, TxnCommand},
     config::{self, Pipeline},
     screen::Screen,
 };
 use hapax::{
     Host, JobError, Plan,
-    txn::{self, Standing, Transaction},
+    txn::{self, Ending, Standing, Transaction, Wanted},
 };
 
 /// Shows or ends transactions; answers the exit code.
@@ -38,22 +38,26 @@ pub(crate) async fn transactions(
 
 async fn act(host: &Host, screen: &Screen, plan: Plan, command: &TxnCommand) -> Result<(), JobError> {
     match command {
-        TxnCommand::Describe { id, json, .. } => {
-            let mut found = txn::transactions(plan, host.clone()).await?;
-            found.retain(|one| id.as_ref().is_none_or(|id| *id == one.id));
-            for one in &found {
-                let text = if *json { serde_json::json!(one).to_string() } else { line(one) };
+        TxnCommand::Describe { id, records, json, .. } => {
+            for one in txn::transactions(plan, host.clone(), id.as_deref(), *records).await? {
+                let text = if *json { serde_json::json!(one).to_string() } else { line(&one) };
                 screen.answer(&text);
             }
         }
-        TxnCommand::Commit { id, .. } => {
-            screen.answer(&txn::end(plan, host.clone(), id, true, false).await?);
+        TxnCommand::Commit { id, no_way_back, .. } => {
+            let wanted = wanted(id, Ending::Commit { no_way_back: *no_way_back });
+            screen.answer(&txn::end(plan, host.clone(), &wanted).await?);
         }
         TxnCommand::Abort { id, decided, .. } => {
-            screen.answer(&txn::end(plan, host.clone(), id, false, *decided).await?);
+            let wanted = wanted(id, Ending::Abort { decided: *decided });
+            screen.answer(&txn::end(plan, host.clone(), &wanted).await?);
         }
     }
     Ok(())
+}
+
+fn wanted(id: &IdArguments, ending: Ending) -> Wanted {
+    Wanted { id: id.id.clone(), cluster_id: id.cluster_id.clone(), ending }
 }
 
 fn line(one: &Transaction) -> String {
@@ -73,5 +77,8 @@ fn line(one: &Transaction) -> String {
             .collect();
         format!("; {} records: {}", handle.records(), parts.join(", "))
     });
-    format!("{}  coordinator: {}; chain: {chain}{outcome}{records}", one.id, one.coordinator)
+    format!(
+        "{} at cluster {}  coordinator: {}; chain: {chain}{outcome}{records}",
+        one.id, one.cluster_id, one.coordinator
+    )
 }

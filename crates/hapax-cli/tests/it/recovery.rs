@@ -11,7 +11,7 @@ use crate::{
 use hapax_broker::{ApiKey, Broker, Rule, RuleGuard, ServerOptions, Settings, Step};
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 use tokio::runtime::{Builder, Runtime};
@@ -500,18 +500,40 @@ fn a_person_sees_each_transaction_and_ends_only_what_the_chain_allows() {
         let (first, second) = (id(doubt[0]), id(doubt[1]));
         let free = id(all.iter().find(|one| one["chain"]["in-doubt"].is_null()).unwrap());
 
+        // Nothing of it is claimed: the chain ends where it ended.
+        let chain = || store_files(&case.bench.path("store"));
+        let before = chain();
         txn(&["commit", &file, "other.main.0.0"]).says(2, "is no id of the job");
+        txn(&["commit", &file, &first, "--cluster-id", "elsewhere"])
+            .says(2, "no id of the job at cluster elsewhere");
         txn(&["commit", &file, &free]).says(2, "no checkpoint decided");
         txn(&["abort", &file, &first]).says(2, "say --decided");
-        let ended = txn(&["abort", &file, &free]);
+        assert_eq!(chain(), before);
+        let old_copy = case.bench.path("old-copy");
+        copy_folder(&case.bench.path("store"), &old_copy);
+
+        let ended = txn(&["describe", &file, "--records", "--id", &first]);
         assert_eq!(ended.code, Some(0), "{}", ended.err);
-        for _ in 0..2 {
-            let ended = txn(&["commit", &file, &first]);
-            assert_eq!(ended.code, Some(0), "{}", ended.err);
-        }
+        assert!(ended.out.contains("is decided and in doubt; open; "), "{}", ended.out);
+        let down = "cluster.main.brokers=\"127.0.0.1:1\"";
+        let ended = txn(&["describe", &file, "--json", "--set", down]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        assert_eq!(ended.out.lines().count(), all.len());
+        assert!(ended.out.lines().all(|line| line.contains("\"cluster not reachable: ")), "{}", ended.out);
+
+        let cluster_id = doubt[0]["cluster_id"].as_str().unwrap();
+        let ended = txn(&["abort", &file, &free, "--cluster-id", cluster_id]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
         let ended = txn(&["abort", &file, &second, "--decided"]);
         assert_eq!(ended.code, Some(0), "{}", ended.err);
-        txn(&["commit", &file, &second]).says(2, "it is aborted by the broker");
+        let before = chain();
+        txn(&["commit", &file, &first]).says(2, "say --no-way-back");
+        txn(&["commit", &file, &second, "--no-way-back"]).says(2, "it is aborted by the broker");
+        assert_eq!(chain(), before);
+        for _ in 0..2 {
+            let ended = txn(&["commit", &file, &first, "--no-way-back"]);
+            assert_eq!(ended.code, Some(0), "{}", ended.err);
+        }
         let outcome =
             |wanted: &str| described().into_iter().find(|one| id(one) == wanted).unwrap()["outcome"].clone();
         assert_eq!((outcome(&first), outcome(&second)), ("committed".into(), "aborted by the broker".into()));
@@ -521,6 +543,117 @@ fn a_person_sees_each_transaction_and_ends_only_what_the_chain_allows() {
         assert_eq!(ended.code, Some(0), "{}", ended.err);
         case.assert_exact("after a person's hand");
         assert!(described().iter().all(|one| one["chain"]["in-doubt"].is_null()));
+
+        // What the chain of then has settled long ago was committed again since.
+        let settled = all.iter().find(|one| one["chain"]["settled"].is_object()).unwrap();
+        let store = format!("checkpoint.store=\"file://{}\"", old_copy.display());
+        let before = store_files(&old_copy);
+        txn(&["abort", &file, &id(settled), "--set", &store]).says(4, "looks like an old copy");
+        assert_eq!(store_files(&old_copy), before);
+    }
+    a_run_that_is_alive_goes_on_until_something_may_be_ended();
+    the_same_id_at_two_clusters_is_told_apart();
+}
+
+/// Stopped with a decided checkpoint, a run is alive all the same.
+fn a_run_that_is_alive_goes_on_until_something_may_be_ended() {
+    for is_ended in [false, true] {
+        let case = Case::new(&format!("txn-alive-{is_ended}"), On::Ours(2));
+        let file = case.bench.file.to_str().unwrap().to_owned();
+        let txn = |arguments: &[&str]| hapax(&[&["txn"], arguments].concat());
+        let arguments = ["--json", "--crash-at", "K2:3:stop"];
+        let mut alive = harness::run(&case.bench.file, &arguments, &case.bench.path("alive.log")).unwrap();
+        alive.until("it stops", PATIENCE, |run| Ok(run.crash_point("K2")?.is_some())).unwrap();
+        let described = txn(&["describe", &file, "--json"]);
+        let all: Vec<serde_json::Value> =
+            described.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of = |is_in_doubt: bool| {
+            let one = all.iter().find(|one| one["chain"]["in-doubt"].is_object() == is_in_doubt).unwrap();
+            one["id"].as_str().unwrap()
+        };
+        txn(&["abort", &file, "other.main.0.0"]).says(2, "nothing was ended");
+        txn(&["commit", &file, of(false)]).says(2, "nothing was ended");
+        txn(&["abort", &file, of(true)]).says(2, "nothing was ended");
+        if is_ended {
+            let ended = txn(&["commit", &file, of(true)]);
+            assert_eq!(ended.code, Some(0), "{}", ended.err);
+        }
+        alive.process().signal("CONT").unwrap();
+        alive.demand_exit(if is_ended { 5 } else { 0 }, PATIENCE).unwrap();
+        if is_ended {
+            let ended = case.run(&["resume"]);
+            assert_eq!(ended.code, Some(0), "{}", ended.err);
+        }
+        case.assert_exact("after a person's hand on a run that is alive");
+    }
+}
+
+/// A job is begun anew on another cluster, and the one before is still there under another name.
+fn the_same_id_at_two_clusters_is_told_apart() {
+    let case = Case::new("txn-replaced", On::Ours(2));
+    case.die("K2:3", &[]);
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    // The id of a cluster follows from its seed.
+    let settings = Settings { seed: 7, ..Settings::default() };
+    let replaced = runtime.block_on(Broker::start(settings, ServerOptions::default())).unwrap();
+    Judge::shared().create_topic(&replaced.bootstrap(), &case.topic, PARTITIONS as u32, &[]).unwrap();
+    let text = fs::read_to_string(&case.bench.file).unwrap();
+    let text = text.replace(&case.cluster.bootstrap(), &replaced.bootstrap());
+    let text = text.replace("[[sink]]\n", "[[sink]]\ncluster = \"main\"\n");
+    let text = format!("{text}[cluster.before]\nbrokers = \"{}\"\n", case.cluster.bootstrap());
+    fs::write(&case.bench.file, text).unwrap();
+    case.bench.run(&["--fresh", "--crash-at", "K2:3"]);
+
+    let file = case.bench.file.to_str().unwrap().to_owned();
+    let txn = |arguments: &[&str]| hapax(&[&["txn"], arguments].concat());
+    let described = |more: &[&str]| -> Vec<serde_json::Value> {
+        let ended = txn(&[&["describe", &file, "--json"], more].concat());
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let all = described(&[]);
+    assert_eq!(all.len(), 6 * PARTITIONS as usize, "three ids a lane, at two clusters");
+    let is_in_doubt = |one: &serde_json::Value| one["chain"]["in-doubt"].is_object();
+    let doubt = all.iter().find(|one| is_in_doubt(one)).unwrap();
+    let in_doubt = doubt["id"].as_str().unwrap();
+    let twin = all.iter().find(|one| one["id"] == in_doubt && !is_in_doubt(one)).unwrap();
+    let before = twin["cluster_id"].as_str().unwrap();
+    txn(&["abort", &file, in_doubt]).says(2, "say --decided");
+    let doubtful: Vec<_> = all.iter().filter(|one| is_in_doubt(one)).map(|one| one["id"].clone()).collect();
+    let free = all.iter().find(|one| !doubtful.contains(&one["id"])).unwrap()["id"].as_str().unwrap();
+    let refused = txn(&["abort", &file, free]);
+    refused.says(2, "say which one is meant with --cluster-id");
+    refused.says(2, before);
+    for id in [in_doubt, free] {
+        let ended = txn(&["abort", &file, id, "--cluster-id", before]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+    }
+
+    // What is down hides nothing of what is up.
+    let of_before = described(&["--set", "cluster.before.brokers=\"127.0.0.1:1\""]);
+    assert_eq!(of_before.len(), all.len());
+    for one in of_before {
+        let is_down = one["coordinator"].as_str().unwrap().starts_with("cluster not reachable: ");
+        assert_eq!(is_down, one["cluster_id"] == before, "{one}");
+    }
+}
+
+/// Every file below a folder, so that nothing was put there if nothing is to be.
+fn store_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files.extend(store_files(&path)) } else { files.push(path) }
+    }
+    files.sort();
+    files
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    for file in store_files(from) {
+        let copy = to.join(file.strip_prefix(from).unwrap());
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(&file, copy).unwrap();
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
 use hapax_commit::{Generation, RunNonce, Strategy};
 use hapax_host::{Host, Instant};
 use hapax_store::{Incarnation, Store};
+pub(crate) use start::Reach;
 use start::StoreWaits;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
@@ -316,10 +317,10 @@ impl Life {
         settings.recovery.iter().chain(once).copied().collect()
     }
 
-    async fn existing(self) -> Result<CheckpointDecider, JobError> {
+    async fn existing(self, reach: Reach) -> Result<CheckpointDecider, JobError> {
         let clusters = Clusters::new(self.host.clone(), &self.plan.clusters);
         let store = start::open(&self.plan, &self.host, &self.store_waits)?;
-        let found = start::existing(&self.plan, &self.host, &clusters, &store).await?;
+        let found = start::existing(&self.plan, &self.host, &clusters, &store, reach).await?;
         Ok(self.decider(&clusters, found))
     }
 
@@ -353,10 +354,10 @@ impl Life {
 ///
 /// # Errors
 /// The store has no such job, or store or brokers do not answer within `start_timeout`.
-pub(crate) async fn existing(plan: Plan, host: Host) -> Result<CheckpointDecider, JobError> {
+pub(crate) async fn existing(plan: Plan, host: Host, reach: Reach) -> Result<CheckpointDecider, JobError> {
     let patience = plan.settings.start_timeout;
     let life = Life::new(plan, host.clone(), RunOptions::default());
-    host.timeout(patience, life.existing()).await.unwrap_or_else(|| {
+    host.timeout(patience, life.existing(reach)).await.unwrap_or_else(|| {
         let message = format!("brokers or checkpoint store have not answered within {patience:?}");
         Err(JobError::Run { code: Code::Unreachable, message })
     })

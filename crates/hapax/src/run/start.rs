@@ -86,12 +86,22 @@ pub(super) async fn find(
     Ok(Found { record, chain, incarnation, begun_anew, inherited, brokers, transaction_timeout })
 }
 
+/// The clusters that a look at a job needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Every one that its transactions live on.
+    All,
+    /// Those that answer: the job is only looked at, and one cluster that is down must not hide the others.
+    Answering,
+}
+
 /// What there is of a job, without making anything.
 pub(super) async fn existing(
     plan: &Arc<Plan>,
     host: &Host,
     clusters: &Clusters,
     store: &Store,
+    reach: Reach,
 ) -> Result<Found, JobError> {
     let begin = Begin { plan, host, clusters, store: store.clone() };
     let Some(stored) = begin.stored().await? else {
@@ -100,8 +110,18 @@ pub(super) async fn existing(
             message: format!("job {}: the checkpoint store {} has no such job", plan.name, begin.url()),
         });
     };
-    let brokers = Brokers::connect(host, clusters, plan).await?;
-    let transaction_timeout = begin.transaction_timeout(&brokers).await?;
+    let (brokers, transaction_timeout) = match reach {
+        Reach::All => {
+            let brokers = Brokers::connect(host, clusters, plan).await?;
+            let timeout = begin.transaction_timeout(&brokers).await?;
+            (brokers, timeout)
+        }
+        // Whoever only looks begins no transaction, so no cluster is asked how long one may take.
+        Reach::Answering => {
+            let answering = begin.answering().await;
+            (Brokers::connect(host, clusters, &answering).await?, limits::TRANSACTION_TIMEOUT)
+        }
+    };
     for (cluster, client) in brokers.transactional() {
         begin.check_cluster(&stored.record, cluster, client)?;
     }
@@ -221,6 +241,21 @@ impl Begin<'_> {
     async fn newest_incarnation(&self) -> Result<Option<Incarnation>, JobError> {
         let newest = self.store.newest_incarnation(&self.plan.name).await;
         newest.map_err(|error| self.store_error("looking for former lives of the job", error))
+    }
+
+    /// The plan without the sinks whose cluster does not answer now.
+    async fn answering(&self) -> Plan {
+        let patience = limits::REPORT_EVERY.min(self.plan.settings.start_timeout / 2);
+        let mut plan = Plan::clone(self.plan);
+        let names: BTreeSet<Name> =
+            plan.sinks.iter().filter_map(|sink| sink.transactional_cluster().cloned()).collect();
+        let asked = futures::future::join_all(names.into_iter().map(|name| async move {
+            let connected = self.host.timeout(patience, self.clusters.connected(&name)).await;
+            matches!(connected, Some(Ok(_))).then_some(name)
+        }));
+        let answering: BTreeSet<Name> = asked.await.into_iter().flatten().collect();
+        plan.sinks.retain(|sink| sink.transactional_cluster().is_none_or(|name| answering.contains(name)));
+        plan
     }
 
     /// The wanted timeout where every sink cluster allows it, else both numbers.
