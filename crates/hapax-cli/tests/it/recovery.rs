@@ -678,9 +678,8 @@ fn recovery_that_dies_at_any_of_its_points_ends_in_the_same_place() {
                 let case = Case::new(&when, on);
                 case.leave(left);
                 let list = allowed(&["resume", strategy]);
-                for _ in 0..2 {
-                    case.die_or_be_done(point, &[&list[0], &list[1]]);
-                }
+                case.die(point, &[&list[0], &list[1]]);
+                case.die_or_be_done(point, &[&list[0], &list[1]]);
                 let ended = case.run(&["resume", strategy]);
                 assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
                 case.assert_exact(&when);
