@@ -66,7 +66,8 @@ pub struct Share {
 pub struct PreparedHandle {
     /// The handle.
     pub handle: Handle,
-    /// When the broker may abort it, on the clock of [`Cohort::step`], counted from before its first Produce.
+    /// When the broker may abort it, on the clock of [`Cohort::step`], counted from before its first Produce; the highest
+    /// number where no time-out ends it.
     pub deadline_ms: u64,
 }
 

@@ -34,7 +34,8 @@ pub struct Handle {
     pub epoch: Epoch,
     /// Wall time before the first record was sent, in milliseconds since 1970. Advice.
     pub started_ms: i64,
-    /// Wall time at which the broker may abort it, in milliseconds since 1970. Advice.
+    /// Wall time at which the broker may abort it, in milliseconds since 1970; the highest number where no time-out ends
+    /// it. Advice.
     pub deadline_ms: i64,
     /// What was written, per partition.
     pub partitions: Vec<HandlePartition>,

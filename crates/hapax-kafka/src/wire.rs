@@ -11,13 +11,19 @@ use kafka_protocol::{
 };
 
 /// A request that can be called.
-pub trait Request: Encodable + HeaderVersion {
+pub trait Request {
     /// Kafka's API key.
     const KEY: i16;
     /// Kafka's name of the request.
     const NAME: &'static str;
     /// What answers it.
     type Response: Decodable + HeaderVersion + Send + 'static;
+
+    /// The body, without header.
+    ///
+    /// # Errors
+    /// The message has a value that the version cannot carry.
+    fn body(&self, version: i16) -> Result<Bytes, WireError>;
 }
 
 macro_rules! requests {
@@ -26,6 +32,10 @@ macro_rules! requests {
             const KEY: i16 = $key;
             const NAME: &'static str = $name;
             type Response = m::$response;
+
+            fn body(&self, version: i16) -> Result<Bytes, WireError> {
+                encoded(self, version, $name)
+            }
         })*
 
         /// Kafka's name of an API key, for messages.
@@ -75,15 +85,11 @@ requests! {
 #[error("{0}")]
 pub struct WireError(pub String);
 
-/// The body of a request, without header.
-///
-/// # Errors
-/// The message has a value that the version cannot carry.
-pub fn encode_body<R: Request>(version: i16, request: &R) -> Result<Bytes, WireError> {
+fn encoded(request: &impl Encodable, version: i16, name: &str) -> Result<Bytes, WireError> {
     let mut body = BytesMut::new();
     request
         .encode(&mut body, version)
-        .map_err(|why| WireError(format!("{} version {version}: {why:#}", R::NAME)))?;
+        .map_err(|why| WireError(format!("{name} version {version}: {why:#}")))?;
     Ok(body.freeze())
 }
 

@@ -3,8 +3,8 @@
 use crate::error::JobError;
 use hapax_commit::Name;
 use hapax_host::Host;
-use hapax_kafka::{Client, ClientConfig, ClientError};
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use hapax_kafka::{Client, ClientConfig, ClientError, transaction::Lifetime};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use tokio::sync::OnceCell;
 
 /// How a cluster is reached.
@@ -16,6 +16,9 @@ pub struct Cluster {
     pub brokers: String,
     /// The client's settings.
     pub client: ClientConfig,
+    /// No time-out ends the job's transactions there (KIP-939): whatever was decided can be committed, however late, and
+    /// whatever is left open keeps readers waiting until somebody ends it.
+    pub two_phase: bool,
 }
 
 impl Cluster {
@@ -25,7 +28,15 @@ impl Cluster {
     /// `brokers` is not a list of `host:port`.
     pub fn new(name: Name, brokers: &str) -> Result<Self, String> {
         let bootstrap = ClientConfig::parse_bootstrap(brokers).map_err(|error| error.to_string())?;
-        Ok(Self { name, brokers: brokers.to_owned(), client: ClientConfig::new(bootstrap) })
+        Ok(Self { name, brokers: brokers.to_owned(), client: ClientConfig::new(bootstrap), two_phase: false })
+    }
+
+    /// How long a transaction there may stay open, where its timeout is this one.
+    pub(crate) fn lifetime(&self, timeout: Duration) -> Lifetime {
+        if self.two_phase {
+            return Lifetime::Unbounded;
+        }
+        Lifetime::Millis(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX))
     }
 }
 

@@ -98,6 +98,8 @@ pub enum Code {
     TransactionTimeout,
     /// The pipeline does not fit what the job record says.
     JobChanged,
+    /// A cluster is to give transactions without a time-out and cannot.
+    TwoPhase,
     /// A broker is not reachable.
     Unreachable,
     /// A broker refuses: rights or version.
@@ -156,6 +158,7 @@ impl Code {
             Self::UnknownTopic => "E0203",
             Self::TransactionTimeout => "E0204",
             Self::JobChanged => "E0205",
+            Self::TwoPhase => "E0206",
             Self::Unreachable => "E0301",
             Self::Refused => "E0302",
             Self::Write => "E0303",

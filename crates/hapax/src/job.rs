@@ -189,6 +189,23 @@ impl Job {
         Ok(self)
     }
 
+    /// Lets no time-out end the job's transactions on a cluster (KIP-939). Refused at the start where the cluster has not
+    /// the whole of two-phase commit.
+    ///
+    /// # Errors
+    /// There is no cluster of that name.
+    pub fn two_phase(mut self, cluster: &str) -> Result<Self, JobError> {
+        match self.clusters.iter_mut().find(|(name, _)| name.as_str() == cluster) {
+            Some((_, cluster)) => cluster.two_phase = true,
+            None => {
+                return Err(contradiction(format!(
+                    "two_phase: cluster {cluster:?} is not in the job; add it first"
+                )));
+            }
+        }
+        Ok(self)
+    }
+
     /// Adds a source.
     #[must_use]
     pub fn source(mut self, source: impl Source + 'static) -> Self {

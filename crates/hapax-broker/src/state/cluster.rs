@@ -9,7 +9,7 @@ use super::{
     config::Configs,
     encode_id,
 };
-use crate::wire::ADVERTISED;
+use crate::wire::{ADVERTISED, highest};
 use kafka_protocol::{
     messages::{
         ApiVersionsRequest, ApiVersionsResponse, BrokerId, DescribeClusterRequest, DescribeClusterResponse,
@@ -50,7 +50,7 @@ impl Machine {
                     ApiVersion::default()
                         .with_api_key(*key as i16)
                         .with_min_version(min)
-                        .with_max_version(versions.max)
+                        .with_max_version(highest(*key, versions, self.settings.two_phase_commit))
                 })
                 .collect(),
         );

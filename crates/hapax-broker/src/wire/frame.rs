@@ -15,7 +15,7 @@
 //! Sources: SocketServer's Processor (`parseRequestHeader`), RequestHeader, KafkaApis (`handleApiVersionsRequest`),
 //! KIP-511 for an ApiVersions version that is not known.
 
-use super::{ADVERTISED, Malformed, Request, Response, shape};
+use super::{ADVERTISED, Malformed, Request, Response, message::highest, shape};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::{ApiKey, ApiVersionsResponse, api_versions_response::ApiVersion};
 use std::io;
@@ -141,7 +141,7 @@ pub fn head(frame: &mut Bytes) -> Result<Head, Refused> {
     Ok(Head { key, version, correlation, client_id })
 }
 
-/// Decodes a frame. `unstable` is Kafka's `unstable.api.versions.enable`: a version that is taken but not advertised.
+/// Decodes a frame.
 ///
 /// # Errors
 /// What makes Kafka close a connection.
@@ -153,8 +153,7 @@ pub fn decode(mut frame: Bytes, unstable: bool) -> Result<Incoming, Refused> {
     let Some((_, range)) = ADVERTISED.iter().find(|(advertised, _)| *advertised == known) else {
         return Err(unsupported);
     };
-    let highest = range.max + i16::from(unstable && known == ApiKey::InitProducerId);
-    if !(range.min..=highest).contains(&version) {
+    if !(range.min..=highest(known, range, unstable)).contains(&version) {
         return match known {
             ApiKey::ApiVersions => {
                 Ok(Incoming::TooNew { head: Head { version: 0, ..head }, answer: too_new() })

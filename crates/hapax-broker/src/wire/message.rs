@@ -1,7 +1,7 @@
 //! The requests that this broker takes, and their answers. One list: what is not in it is not advertised.
 //!
 //! OffsetCommit and OffsetFetch end one version below Apache Kafka 4.4, which names topics by their ids there: the
-//! messages of the crate do not have that version. InitProducerId 6 is understood although it is not advertised.
+//! messages of the crate do not have that version. InitProducerId 6 is understood although it is not in the list.
 
 use super::two_phase;
 use bytes::{Bytes, BytesMut};
@@ -9,6 +9,11 @@ use kafka_protocol::{
     messages::{self, ApiKey},
     protocol::{Decodable, Encodable, VersionRange},
 };
+
+/// The highest version of an API that is taken and advertised. `unstable` is Kafka's `unstable.api.versions.enable`.
+pub(crate) fn highest(key: ApiKey, range: &VersionRange, unstable: bool) -> i16 {
+    range.max + i16::from(unstable && key == ApiKey::InitProducerId)
+}
 
 macro_rules! messages {
     ($($name:ident($request:ident, $response:ident) $lowest:literal..=$highest:literal)*) => {

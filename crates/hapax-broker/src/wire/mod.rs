@@ -5,4 +5,5 @@ mod message;
 mod shape;
 mod two_phase;
 
+pub(crate) use message::highest;
 pub use message::{ADVERTISED, Malformed, Request, Response};

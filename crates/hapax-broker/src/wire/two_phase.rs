@@ -1,5 +1,5 @@
-//! InitProducerId 6, the version of two-phase commit (KIP-939). Kafka never advertises it, and the message crate leaves
-//! it out for that reason: the fields of version 5, then the two switches, then the tagged fields.
+//! InitProducerId 6, the version of two-phase commit (KIP-939). Kafka advertises it only with its unstable versions, and
+//! the message crate leaves it out for that reason: the fields of version 5, then the two switches, then the tagged fields.
 
 use super::Malformed;
 use bytes::{Buf, BufMut, Bytes, BytesMut};

@@ -44,6 +44,11 @@ pub(super) fn pipeline(table: &Table, text: &str) -> Result<Pipeline, ConfigErro
         job = job
             .cluster(name, &brokers.address(name))
             .map_err(|error| top.error_at("cluster", without_code(&error.to_string())))?;
+        if section.boolean("two_phase")? == Some(true) {
+            job = job
+                .two_phase(name)
+                .map_err(|error| section.error_at("two_phase", without_code(&error.to_string())))?;
+        }
     }
     let known: Vec<&str> = clusters.iter().map(|(_, name, _)| *name).collect();
     let sources = several(&top, Kind::Source, "source")?;

@@ -51,7 +51,7 @@ impl Kind {
                 "sink",
             ],
             Self::Checkpoint => &["store", "interval", "keep", "incidents"],
-            Self::Cluster => &["brokers"],
+            Self::Cluster => &["brokers", "two_phase"],
             Self::Run => &["start_timeout", "stop_budget", "backoff", "backoff_max", "workers", "shards"],
             Self::Source => &[
                 "name",

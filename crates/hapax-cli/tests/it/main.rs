@@ -15,3 +15,4 @@ mod matrix;
 mod pipeline;
 mod recovery;
 mod trouble;
+mod two_phase;

@@ -90,7 +90,7 @@ pub(crate) async fn ask_versions(
         .with_client_software_name(wire::text("hapax"))
         .with_client_software_version(wire::text(env!("CARGO_PKG_VERSION")));
     let failed = |why: String| OpenError::Failed(Cause::Connect(why.into()));
-    let body = wire::encode_body(API_VERSIONS, &request).map_err(|why| failed(why.to_string()))?;
+    let body = request.body(API_VERSIONS).map_err(|why| failed(why.to_string()))?;
     let answer =
         connection.send_raw(ApiVersionsRequest::KEY, API_VERSIONS, vec![body], config.connect_timeout);
     let body = answer.await.map_err(|error| failed(in_words(&error)))?;

@@ -128,7 +128,7 @@ impl Connection {
         request: &R,
         timeout: Duration,
     ) -> PendingResponse<R::Response> {
-        match wire::encode_body(version, request) {
+        match request.body(version) {
             Ok(body) => self.enqueue(R::KEY, version, vec![body], timeout, wire::decode_body::<R::Response>),
             Err(why) => {
                 let cause = Cause::Refused(why.to_string().into());

@@ -129,6 +129,7 @@ pub(super) fn decode(version: i16, body: Bytes) -> Result<Vec<Answer>, WireError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Request;
     use crate::{
         producer::partition_queue::PartitionQueue,
         record::{BatchBuilder, Compression, Compressor, RecordRef},
@@ -183,7 +184,7 @@ mod tests {
         for (id, parts) in [(Some("job.c.0.1"), &parts[..]), (None, &parts[..1])] {
             for version in 9..=12 {
                 let ours = encode(id, Duration::from_secs(3), parts).concat();
-                let theirs = wire::encode_body(version, &by_codec(id, parts)).unwrap();
+                let theirs = by_codec(id, parts).body(version).unwrap();
                 assert!(ours == theirs, "version {version}");
             }
         }

@@ -1,6 +1,9 @@
 //! Identities, and the partitions of a V1 transaction.
 
-use super::Ask;
+use super::{
+    Ask,
+    two_phase::{Lifetime, TwoPhaseInit},
+};
 use crate::{
     Client, ClientError, KafkaCode, NodeId,
     error::{Class, Disturbance, RequestKind, classify},
@@ -69,7 +72,8 @@ impl InitError {
 ///
 /// `own` is the identity that a running lane has: the broker refuses it if another writer took over. `None` only at
 /// the start of a run, before anything is read or written; it always succeeds and always bumps. The answered identity
-/// is never at the last producer epoch: a transaction there would end on another producer id.
+/// is never at the last producer epoch: a transaction there would end on another producer id. An unbounded lifetime needs
+/// a cluster that has two-phase commit, see [`super::probe_two_phase`].
 ///
 /// # Errors
 /// [`InitError::Disturbed`] only with `own`; [`InitError::TimeoutTooLong`]; or the client's reason, at the latest at
@@ -77,54 +81,67 @@ impl InitError {
 pub async fn init_producer_id(
     client: &Client,
     transactional_id: &str,
-    timeout_ms: i32,
+    lifetime: Lifetime,
     own: Option<Identity>,
     deadline: Deadline,
 ) -> Result<Identity, InitError> {
     let mut retry = Retry::new(client, RequestKind::InitProducerId, transactional_id, deadline);
-    let identity = init(client, transactional_id, timeout_ms, own, &mut retry).await?;
+    let identity = init(client, transactional_id, lifetime, own, &mut retry).await?;
     if identity.producer_epoch < LAST_PRODUCER_EPOCH {
         return Ok(identity);
     }
     let own = own.map(|_| identity);
-    init(client, transactional_id, timeout_ms, own, &mut retry).await
+    init(client, transactional_id, lifetime, own, &mut retry).await
 }
 
 async fn init(
     client: &Client,
     transactional_id: &str,
-    timeout_ms: i32,
+    lifetime: Lifetime,
     own: Option<Identity>,
     retry: &mut Retry<'_>,
 ) -> Result<Identity, InitError> {
-    let request = init_request(Some(transactional_id), timeout_ms, own);
-    let ask = Ask {
-        transactional_id,
-        kind: RequestKind::InitProducerId,
-        versions: INIT_VERSIONS,
-        timeout: limits::INIT_PRODUCER_ID_REQUEST_TIMEOUT,
-        request: &request,
-        code: |response| KafkaCode(response.error_code),
+    let answer = match lifetime {
+        Lifetime::Unbounded => {
+            TwoPhaseInit::new(transactional_id, own).ask().until_settled(client, retry).await
+        }
+        Lifetime::Millis(timeout_ms) => {
+            let request = init_request(Some(transactional_id), timeout_ms, own);
+            let ask = Ask {
+                transactional_id,
+                kind: RequestKind::InitProducerId,
+                versions: INIT_VERSIONS,
+                timeout: limits::INIT_PRODUCER_ID_REQUEST_TIMEOUT,
+                request: &request,
+                code: |response| KafkaCode(response.error_code),
+            };
+            ask.until_settled(client, retry).await
+        }
     };
-    match ask.until_settled(client, retry).await {
+    match answer {
         Ok(response) => Ok(identity_of(&response)),
-        Err(error) => Err(explain(error, transactional_id, timeout_ms, own)),
+        Err(error) => Err(explain(error, transactional_id, lifetime, own)),
     }
 }
 
-fn explain(error: ClientError, transactional_id: &str, asked_ms: i32, own: Option<Identity>) -> InitError {
+fn explain(
+    error: ClientError,
+    transactional_id: &str,
+    lifetime: Lifetime,
+    own: Option<Identity>,
+) -> InitError {
     let transactional_id = transactional_id.to_owned();
     let ClientError::Broker { code, .. } = error else { return error.into() };
-    match (classify(RequestKind::InitProducerId, code), own) {
-        (Class::Disturbed(how), Some(own)) => InitError::Disturbed { transactional_id, own, code, how },
-        _ if code == KafkaCode::INVALID_TRANSACTION_TIMEOUT => {
+    match (classify(RequestKind::InitProducerId, code), own, lifetime) {
+        (Class::Disturbed(how), Some(own), _) => InitError::Disturbed { transactional_id, own, code, how },
+        (_, _, Lifetime::Millis(asked_ms)) if code == KafkaCode::INVALID_TRANSACTION_TIMEOUT => {
             InitError::TimeoutTooLong { transactional_id, asked_ms }
         }
         _ => error.into(),
     }
 }
 
-fn init_request(
+pub(super) fn init_request(
     transactional_id: Option<&str>,
     timeout_ms: i32,
     own: Option<Identity>,

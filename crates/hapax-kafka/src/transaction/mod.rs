@@ -2,6 +2,7 @@
 //! deadline has passed.
 //!
 //! - [`init_producer_id`], [`init_idempotent`]: get an identity. **Destructive** for what is open under the id.
+//! - [`probe_two_phase`]: whether transactions without a time-out can be had
 //! - [`add_partitions`]: V1 only; V2 adds them with Produce
 //! - [`end_txn`]: commit or abort, also for another process's transaction
 //! - [`complete`], [`end_left_open`]: make sure that partitions know what the coordinator has ended
@@ -19,6 +20,7 @@ mod describe;
 mod end;
 mod marker;
 mod state_log;
+mod two_phase;
 
 pub use begin::{InitError, add_partitions, init_idempotent, init_producer_id};
 pub use complete::{EndedTransaction, LeftOpen, MarkerRefused, complete, end_left_open};
@@ -29,6 +31,7 @@ pub use describe::{
 pub use end::{EndTxnAnswer, Unanswered, end_txn};
 pub use marker::{EndMarker, write_end_marker};
 pub use state_log::{LogState, LoggedTransaction, StateLogError, StateRecordError, read_state};
+pub use two_phase::{Lifetime, TwoPhaseRefused, probe_two_phase};
 
 use crate::{
     Client, ClientError, Connection, CoordinatorKind, KafkaCode,

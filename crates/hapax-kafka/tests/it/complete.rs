@@ -39,7 +39,15 @@ fn on_both<F: Future<Output = ()>>(scenario: impl Fn(World) -> F) {
 
 impl World {
     async fn init(&self) -> Identity {
-        transaction::init_producer_id(&self.client, &self.id, 60_000, None, soon(&self.client)).await.unwrap()
+        transaction::init_producer_id(
+            &self.client,
+            &self.id,
+            transaction::Lifetime::Millis(60_000),
+            None,
+            soon(&self.client),
+        )
+        .await
+        .unwrap()
     }
 
     async fn write(&self, identity: Identity, partition: i32, values: &[&str]) {

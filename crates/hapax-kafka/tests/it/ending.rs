@@ -38,7 +38,14 @@ impl World {
     }
 
     async fn init(&self, own: Option<Identity>) -> Result<Identity, transaction::InitError> {
-        transaction::init_producer_id(&self.client, &self.id, 120_000, own, soon(&self.client)).await
+        transaction::init_producer_id(
+            &self.client,
+            &self.id,
+            transaction::Lifetime::Millis(120_000),
+            own,
+            soon(&self.client),
+        )
+        .await
     }
 
     async fn described(&self) -> (TransactionState, Identity) {
@@ -255,8 +262,14 @@ fn a_transaction_timeout_above_the_brokers_maximum_is_refused() {
         );
         let maximum: i32 = maximum.await.unwrap().unwrap().parse().unwrap();
         let asked = maximum + 1;
-        let error =
-            transaction::init_producer_id(&world.client, &world.id, asked, None, soon(&world.client)).await;
+        let error = transaction::init_producer_id(
+            &world.client,
+            &world.id,
+            transaction::Lifetime::Millis(asked),
+            None,
+            soon(&world.client),
+        )
+        .await;
         let error = error.unwrap_err();
         assert!(
             matches!(error, transaction::InitError::TimeoutTooLong { asked_ms, .. } if asked_ms == asked)

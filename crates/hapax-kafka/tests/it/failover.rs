@@ -63,7 +63,14 @@ async fn a_dead_coordinator_is_replaced(cluster: &Cluster, client: &Client, topi
     // Two answers to one question, before and after another coordinator has loaded the id.
     let twice = async |own| {
         let deadline = soon(client);
-        transaction::init_producer_id(client, "asked-twice", 60_000, own, deadline).await
+        transaction::init_producer_id(
+            client,
+            "asked-twice",
+            transaction::Lifetime::Millis(60_000),
+            own,
+            deadline,
+        )
+        .await
     };
     let first = twice(None).await.unwrap();
     let second = twice(Some(first)).await.unwrap();

@@ -61,7 +61,15 @@ fn lists_name_what_apache_kafkas_own_tool_names() {
         }
         block_on(async {
             let client = connect(bootstrap).await;
-            transaction::init_producer_id(&client, &open, 60_000, None, soon(&client)).await.unwrap();
+            transaction::init_producer_id(
+                &client,
+                &open,
+                transaction::Lifetime::Millis(60_000),
+                None,
+                soon(&client),
+            )
+            .await
+            .unwrap();
         });
     }
 }

@@ -14,3 +14,4 @@ mod other_process;
 mod producer;
 mod state_log;
 mod support;
+mod two_phase;

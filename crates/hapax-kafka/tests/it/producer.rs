@@ -35,8 +35,15 @@ impl Lane {
         let id = lane.transactional_id(&Name::new(&unique("lane")).unwrap(), Epoch(1));
         let timeout = i32::try_from(TIMEOUT.as_millis()).unwrap();
         let name = id.to_string();
-        let identity =
-            transaction::init_producer_id(&client, &name, timeout, None, soon(&client)).await.unwrap();
+        let identity = transaction::init_producer_id(
+            &client,
+            &name,
+            transaction::Lifetime::Millis(timeout),
+            None,
+            soon(&client),
+        )
+        .await
+        .unwrap();
         let mut config =
             ProducerConfig { transaction_version: version, transactional: true, ..ProducerConfig::default() };
         change(&mut config);

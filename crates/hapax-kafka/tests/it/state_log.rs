@@ -33,7 +33,15 @@ fn the_log_says_of_every_settled_state_what_the_coordinator_says() {
             // Names of more than one byte, and of more than one UTF-16 unit, hash as in Java.
             let id = |name: &str| unique(&format!("{name}-\u{e4}\u{1f600}"));
             let (empty, open, committed, aborted) = (id("empty"), id("open"), id("committed"), id("aborted"));
-            transaction::init_producer_id(&client, &empty, 60_000, None, soon(&client)).await.unwrap();
+            transaction::init_producer_id(
+                &client,
+                &empty,
+                transaction::Lifetime::Millis(60_000),
+                None,
+                soon(&client),
+            )
+            .await
+            .unwrap();
             begin(&open).await;
             begin(&committed).await.end(&client, true).await;
             begin(&aborted).await.end(&client, false).await;
@@ -57,7 +65,15 @@ fn the_log_says_of_every_settled_state_what_the_coordinator_says() {
             let logged = transaction::read_state(&client, &unknown, soon(&client)).await.unwrap();
             assert_eq!((described, logged.described()), (Described::Unknown, Described::Unknown));
             assert_eq!((logged.offset, logged.transaction), (None, None));
-            transaction::init_producer_id(&client, &open, 60_000, None, soon(&client)).await.unwrap();
+            transaction::init_producer_id(
+                &client,
+                &open,
+                transaction::Lifetime::Millis(60_000),
+                None,
+                soon(&client),
+            )
+            .await
+            .unwrap();
         });
     }
 }

@@ -162,7 +162,15 @@ impl Prepared {
         values: &[String],
     ) -> Self {
         let timeout = i32::try_from(timeout.as_millis()).unwrap();
-        let identity = transaction::init_producer_id(client, id, timeout, None, soon(client)).await.unwrap();
+        let identity = transaction::init_producer_id(
+            client,
+            id,
+            transaction::Lifetime::Millis(timeout),
+            None,
+            soon(client),
+        )
+        .await
+        .unwrap();
         Self::write(client, id, identity, topic, values).await
     }
 

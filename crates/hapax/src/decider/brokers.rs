@@ -20,7 +20,7 @@ use hapax_host::{Deadline, Host};
 use hapax_kafka::{
     Client, ClientError,
     fetch::{ControlSeen, FetchError, WrittenError, first_control_batch},
-    transaction::{self, Described as Answer, InitError},
+    transaction::{self, Described as Answer, InitError, Lifetime},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -143,9 +143,9 @@ impl Brokers {
         id: &str,
         timeout: Duration,
     ) -> Result<Identity, JobError> {
-        let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        let lifetime = self.lifetime(client, timeout);
         let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
-        let cleared = transaction::init_producer_id(client, id, timeout_ms, None, patience).await;
+        let cleared = transaction::init_producer_id(client, id, lifetime, None, patience).await;
         cleared.map_err(|error| match error {
             InitError::TimeoutTooLong { .. } => {
                 JobError::Configuration { code: Code::TransactionTimeout, message: error.to_string() }
@@ -160,6 +160,13 @@ impl Brokers {
                 source: Box::new(error),
             },
         })
+    }
+
+    /// How long transactions of the job may stay open on a client's cluster.
+    fn lifetime(&self, client: &Client, timeout: Duration) -> Lifetime {
+        let here = self.transactional().find(|(_, known)| known.cluster_id() == client.cluster_id());
+        let bounded = || Lifetime::Millis(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX));
+        here.map_or_else(bounded, |(name, _)| self.clusters.cluster(name).lifetime(timeout))
     }
 
     /// Looks at a prepared transaction without touching it.

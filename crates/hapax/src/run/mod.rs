@@ -6,6 +6,7 @@
 mod durability;
 pub(crate) mod shard;
 mod start;
+mod two_phase;
 mod worker;
 
 use crate::{

@@ -256,8 +256,8 @@ impl Shard {
             Counters::add(&self.around.counters.skipped, writer.take_skipped());
             self.around.counters.set_dropped(self.run, self.shard, index, writer.dropped());
             if let Some(handle) = prepared.handle {
-                let deadline = prepared.deadline.expect("a transaction has a deadline");
-                let deadline_ms = deadline.saturating_duration_since(self.zero).as_millis() as u64;
+                let after = |deadline: Instant| deadline.saturating_duration_since(self.zero).as_millis();
+                let deadline_ms = prepared.deadline.map_or(u64::MAX, |deadline| after(deadline) as u64);
                 handles.push(PreparedHandle { handle, deadline_ms });
             }
         }

@@ -6,6 +6,7 @@
 //! Refuses to begin a job anew where something is missing: an empty store beside brokers that know the job's ids is
 //! an unmounted volume, not a first start.
 
+use super::two_phase;
 use crate::{
     assignment::{All, Assignment},
     cluster::Clusters,
@@ -60,6 +61,7 @@ pub(super) async fn find(
 ) -> Result<Found, JobError> {
     let begin = Begin { plan, host, clusters, store: store.clone() };
     let brokers = Brokers::connect(host, clusters, plan).await?;
+    two_phase::check(plan, host, clusters, &brokers).await?;
     let transaction_timeout = begin.transaction_timeout(&brokers).await?;
     let name = &plan.name;
     let (incarnation, record) = if fresh {
@@ -262,6 +264,9 @@ impl Begin<'_> {
     async fn transaction_timeout(&self, brokers: &Brokers) -> Result<Duration, JobError> {
         let mut timeout = self.plan.settings.transaction_timeout.unwrap_or(limits::TRANSACTION_TIMEOUT);
         for (name, client) in brokers.transactional() {
+            if self.clusters.cluster(name).two_phase {
+                continue;
+            }
             let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
             let maximum = match admin::broker_config(client, "transaction.max.timeout.ms", patience).await {
                 Ok(value) => {

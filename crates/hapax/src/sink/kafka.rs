@@ -20,7 +20,8 @@ use hapax_host::{Deadline, Instant};
 use hapax_kafka::{
     Client,
     producer::{Destination, Flushed, LaneProducer, OpenAs, ProducerConfig, TopicHandle},
-    record, transaction,
+    record,
+    transaction::{self, Lifetime},
 };
 use std::{collections::HashMap, time::Duration};
 
@@ -214,8 +215,13 @@ struct KafkaWriter {
 }
 
 impl KafkaWriter {
+    fn lifetime(&self) -> Lifetime {
+        self.cx.clusters.cluster(&self.sink.cluster).lifetime(self.cx.transaction_timeout)
+    }
+
     /// Opens the epoch at the producer with its first record: an epoch without records has no transaction.
     async fn open(&mut self) -> Result<(), SinkError> {
+        let lifetime = self.lifetime();
         let open_as = match &mut self.mode {
             Mode::Idempotent(identity) => OpenAs::Idempotent { identity: *identity },
             Mode::Lane(lane) => {
@@ -224,12 +230,11 @@ impl KafkaWriter {
                 });
                 let identity = if with.init {
                     let id = with.transactional_id.to_string();
-                    let timeout = self.cx.transaction_timeout;
                     let patience = Deadline::after(self.cx.host.now(), Some(client_patience()));
                     let identity = transaction::init_producer_id(
                         &self.client,
                         &id,
-                        millis(timeout),
+                        lifetime,
                         Some(with.identity),
                         patience,
                     )
@@ -404,10 +409,11 @@ impl KafkaWriter {
         let flushed = self.producer.flush().await?;
         self.is_open = false;
         let records = flushed.partitions.iter().map(|part| part.count).sum();
+        let lifetime = self.lifetime();
         let Mode::Lane(lane) = &mut self.mode else {
             return Ok(Prepared { handle: None, deadline: None, records });
         };
-        let (written, deadline) = written(flushed, self.cx.transaction_timeout);
+        let (written, deadline) = written(flushed, lifetime);
         let handle = lane.flushed(epoch, written).map_err(|fault| SinkError::BadRecord {
             sink: self.sink.name.clone(),
             reason: format!("epoch {epoch} was acknowledged with offsets that cannot be ({fault:?})"),
@@ -416,12 +422,8 @@ impl KafkaWriter {
     }
 }
 
-fn millis(duration: Duration) -> i32 {
-    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
-}
-
 /// What the lane needs to know of a flushed epoch, and when its transaction ends.
-fn written(flushed: Flushed, timeout: Duration) -> (Option<Written>, Option<Instant>) {
+fn written(flushed: Flushed, lifetime: Lifetime) -> (Option<Written>, Option<Instant>) {
     let Some((started_ms, started)) = flushed.started else {
         return (None, None);
     };
@@ -438,8 +440,14 @@ fn written(flushed: Flushed, timeout: Duration) -> (Option<Written>, Option<Inst
             digest: Some(part.digest),
         })
         .collect();
-    let deadline_ms = started_ms.saturating_add(i64::from(millis(timeout)));
-    (Some(Written { started_ms, deadline_ms, partitions }), Some(started + timeout))
+    let (deadline_ms, deadline) = match lifetime {
+        Lifetime::Unbounded => (i64::MAX, None),
+        Lifetime::Millis(timeout) => {
+            let wait = Duration::from_millis(timeout.unsigned_abs().into());
+            (started_ms.saturating_add(timeout.into()), Some(started + wait))
+        }
+    };
+    (Some(Written { started_ms, deadline_ms, partitions }), deadline)
 }
 
 impl SinkWriter for KafkaWriter {
@@ -468,7 +476,8 @@ impl SinkWriter for KafkaWriter {
     fn wants_barrier(&self) -> bool {
         let old = self.producer.started().is_some_and(|started| {
             let age = self.cx.host.now().saturating_duration_since(started);
-            age > self.cx.transaction_timeout / limits::EPOCH_SHARE_OF_TIMEOUT
+            self.lifetime() != Lifetime::Unbounded
+                && age > self.cx.transaction_timeout / limits::EPOCH_SHARE_OF_TIMEOUT
         });
         self.is_open && (old || self.producer.bytes_of_epoch() > limits::EPOCH_BYTES)
     }

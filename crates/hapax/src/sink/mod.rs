@@ -47,7 +47,7 @@ pub struct WriterContext {
     pub shard: ShardId,
     /// For a transactional sink: the identities of the lane's three ids, by index, as clearing them answered.
     pub identities: Option<[Identity; 3]>,
-    /// How long a transaction may stay open at the broker.
+    /// How long a transaction may stay open at the broker, where its cluster gives it a time-out at all.
     pub transaction_timeout: Duration,
 }
 
@@ -56,7 +56,7 @@ pub struct WriterContext {
 pub struct Prepared {
     /// The transaction; none where nothing was written, or without transactions.
     pub handle: Option<Handle>,
-    /// When the broker may abort it.
+    /// When the broker may abort it; none where no time-out ends it.
     pub deadline: Option<Instant>,
     /// Records acknowledged in the epoch.
     pub records: u64,
