@@ -244,6 +244,16 @@ pub fn judge_lane(handle: &Handle, look: &LaneLook) -> LaneFate {
     fate
 }
 
+/// May a person abort it, whose coordinator says that it is open? Markers of an abort in its partitions are no hindrance:
+/// somebody has written them in the coordinator's place, and with its own abort all agree. A commit is one.
+pub fn may_be_aborted(handle: &Handle, look: &LaneLook) -> bool {
+    let is_commit =
+        |look: &PartitionLook| matches!(look.end, PartitionEnd::Marker { marker: Marker::Commit, .. });
+    judge_described(handle, &look.described) == LaneFate::Open
+        && look.level >= handle.version
+        && look.markers.as_ref().is_some_and(|partitions| !partitions.iter().any(is_commit))
+}
+
 /// What DescribeTransactions alone says; also for an id whose newest handle is settled already.
 pub fn judge_described(handle: &Handle, described: &Described) -> LaneFate {
     let (state, identity) = match described {
@@ -270,7 +280,8 @@ pub fn judge_described(handle: &Handle, described: &Described) -> LaneFate {
             LaneFate::InFlight(seen())
         }
         (TransactionState::CompleteCommit, Some(at)) if at == ended_at => LaneFate::Committed,
-        (TransactionState::CompleteAbort, Some(at @ (0 | 1))) if at >= ended_at => LaneFate::Aborted,
+        // On V1 a foreign writer's transaction, at the epoch after ours, ends in the same state as ours that it fenced.
+        (TransactionState::CompleteAbort, Some(at)) if at == ended_at => LaneFate::Aborted,
         (TransactionState::PrepareCommit | TransactionState::CompleteCommit, past) if past != Some(0) => {
             LaneFate::BrokersAhead(seen())
         }

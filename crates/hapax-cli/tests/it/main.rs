@@ -8,6 +8,7 @@
 
 mod broker;
 mod command_line;
+mod commit_phase;
 mod demo;
 mod embedded;
 mod harness;

@@ -78,7 +78,7 @@ fn the_coordinators_state_is_read_by_the_protocol_of_the_handle() {
         (v1, State::PrepareEpochFence, 1, InFlight),
         (v1, State::CompleteCommit, 0, Committed),
         (v1, State::CompleteAbort, 0, Aborted),
-        (v1, State::CompleteAbort, 1, Aborted),
+        (v1, State::CompleteAbort, 1, Undetermined),
         (v1, State::CompleteAbort, 2, Undetermined),
         (v1, State::CompleteCommit, 1, BrokersAhead),
         (v1, State::PrepareCommit, 1, BrokersAhead),

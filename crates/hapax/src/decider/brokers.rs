@@ -183,6 +183,28 @@ impl Brokers {
         Ok(LaneLook { described, level, markers, records })
     }
 
+    /// Does every partition of a handle hold its transaction open, as far as partitions tell? Whoever may not ask them
+    /// does not know better than the coordinator.
+    pub(crate) async fn is_held(&self, client: &Client, handle: &Handle) -> bool {
+        for part in &handle.partitions {
+            let asked =
+                transaction::describe_producers(client, &part.topic, part.partition, self.patience()).await;
+            let producer = handle.identity.producer_id;
+            match asked {
+                Ok(producers) => {
+                    let own = producers.iter().find(|known| known.producer_id == producer);
+                    if own.is_none_or(|own| own.open_from.is_none()) {
+                        return false;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(id = %handle.transactional_id, "whether {}-{} holds it open cannot be told: {error}", part.topic, part.partition);
+                }
+            }
+        }
+        true
+    }
+
     /// Reads the records of a transaction that is open, as its coordinator says, and compares them with the handle.
     async fn records(
         &self,

@@ -22,7 +22,7 @@ use hapax_commit::{
     Epoch, Handle,
     evidence::{
         Described, EndTxnAnswer, LaneFate, LaneLook, TransactionState, judge_described, judge_lane,
-        may_hide_commits,
+        may_be_aborted, may_hide_commits,
     },
     id::IdAt,
 };
@@ -324,11 +324,15 @@ impl CheckpointDecider {
 
     async fn may_abort(&self, handle: &Handle) -> Result<Step, JobError> {
         let id = &handle.transactional_id;
-        match self.fate(handle).await? {
+        let look = self.look(&self.client(&handle.at()).await?, handle).await?;
+        match judge_lane(handle, &look) {
             LaneFate::Open | LaneFate::Incomplete(_) => {
                 Ok(Step::End { handle: handle.clone(), commit: false })
             }
             LaneFate::Aborted => Ok(Step::Nothing(format!("{id}: it is aborted already"))),
+            LaneFate::Contradiction(_) if may_be_aborted(handle, &look) => {
+                Ok(Step::End { handle: handle.clone(), commit: false })
+            }
             fate => Err(self.cannot_end(handle, &fate)),
         }
     }
@@ -403,12 +407,16 @@ impl CheckpointDecider {
         self.fate_at(&self.client(&handle.at()).await?, handle).await
     }
 
-    /// Looks at coordinator, control batches and, where it is open, at all records.
     async fn fate_at(&self, client: &Client, handle: &Handle) -> Result<LaneFate, JobError> {
+        Ok(judge_lane(handle, &self.look(client, handle).await?))
+    }
+
+    /// Looks at coordinator, control batches and, where it is open, at all records.
+    async fn look(&self, client: &Client, handle: &Handle) -> Result<LaneLook, JobError> {
         let (id, patience) = (&handle.transactional_id, self.reading_patience());
         let look = self.start.brokers.look(client, handle, true);
         match self.start.host.timeout(patience, look).await {
-            Some(Ok(look)) => Ok(judge_lane(handle, &look)),
+            Some(Ok(look)) => Ok(look),
             Some(Err(error)) => Err(JobError::kafka(format!("looking at {id}"), error)),
             None => Err(self.unanswered(format!("{id} was not read within {patience:?}"))),
         }

@@ -1,0 +1,259 @@
+//! The cells of the matrix, and what each must come to: the strategies' table of docs/recovery.md as a function.
+//!
+//! Owns which cells there are, why some are none, and what is expected of the rest. Refuses to know how any of it is
+//! brought about.
+
+use hapax::crash::Point;
+use std::fmt;
+
+/// The epoch that the first run dies in.
+pub(crate) const EPOCH: u64 = 3;
+
+/// What stands in the job's list beside `resume`, or that its lanes have no time-out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum With {
+    Resume,
+    Rewind,
+    Rewrite,
+    SetAside,
+    Abandon,
+    /// `resume` alone, on a cluster with `two_phase`.
+    TwoPhase,
+}
+
+/// What has become of the transactions that the dead run had prepared, when the next one looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Answer {
+    /// Somebody has committed them: a request of the dead run that came late.
+    Committed,
+    Open,
+    /// Their timeout has passed.
+    TimedOut,
+    /// An admin's InitProducerId has ended them (`kafka-transactions.sh forceTerminateTransaction`).
+    Terminated,
+    /// An admin has written abort markers into their partitions (`kafka-transactions.sh abort`); their coordinator knows
+    /// nothing of it.
+    Marked,
+    /// Another producer has taken the ids and aborted a transaction of its own under them.
+    Fenced,
+    /// As timed out, and the coordinator has forgotten the ids since.
+    Expired,
+    /// The coordinator tells nothing, for a while; the transactions are open.
+    Unknown,
+}
+
+/// How many lanes the job has, and whether they share a fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Lanes {
+    One,
+    /// Three, of which the first is committed and the answer is the others'.
+    Mixed,
+}
+
+/// The transaction protocol: `transaction.version`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Protocol {
+    V1,
+    V2,
+}
+
+/// A cell's coordinates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) with: With,
+    pub(crate) point: Point,
+    pub(crate) answer: Answer,
+    pub(crate) lanes: Lanes,
+    pub(crate) protocol: Protocol,
+}
+
+/// What a cell must come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Expected {
+    /// The next run goes on by itself; every record is there once and in order.
+    Exact,
+    /// The next run stops with exit code 4 and an incident; with `rewrite` allowed, the one after it ends as exact.
+    StopsThenExact,
+    /// The next run goes on by itself; an incident lists exactly the records that are missing.
+    ListsMissing,
+    /// Facts exclude each other: the next run stops with exit code 4, nothing of the job is lost by that, and a person
+    /// who aborts the transactions with `hapax txn abort --decided` brings it to the exact end.
+    Contradiction,
+    /// The next run gives up within `start_timeout` and changes nothing; when answers come again, the one after it ends as
+    /// exact.
+    WaitsThenExact,
+}
+
+impl With {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Resume, Self::Rewind, Self::Rewrite, Self::SetAside, Self::Abandon, Self::TwoPhase];
+
+    /// The job's list.
+    pub(crate) fn list(self) -> &'static [&'static str] {
+        match self {
+            Self::Resume | Self::TwoPhase => &["resume"],
+            Self::Rewind => &["resume", "rewind"],
+            Self::Rewrite => &["resume", "rewrite"],
+            Self::SetAside => &["resume", "set-aside"],
+            Self::Abandon => &["resume", "abandon"],
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Resume => "resume",
+            Self::Rewind => "rewind",
+            Self::Rewrite => "rewrite",
+            Self::SetAside => "set-aside",
+            Self::Abandon => "abandon",
+            Self::TwoPhase => "two-phase",
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Committed,
+        Self::Open,
+        Self::TimedOut,
+        Self::Terminated,
+        Self::Marked,
+        Self::Fenced,
+        Self::Expired,
+        Self::Unknown,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Committed => "committed",
+            Self::Open => "open",
+            Self::TimedOut => "timed out",
+            Self::Terminated => "terminated by an admin",
+            Self::Marked => "marked by an admin",
+            Self::Fenced => "fenced",
+            Self::Expired => "id expired",
+            Self::Unknown => "no answer",
+        }
+    }
+}
+
+impl Lanes {
+    pub(crate) const ALL: [Self; 2] = [Self::One, Self::Mixed];
+
+    pub(crate) fn count(self) -> u64 {
+        match self {
+            Self::One => 1,
+            Self::Mixed => 3,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::One => "one lane",
+            Self::Mixed => "mixed lanes",
+        }
+    }
+}
+
+impl Protocol {
+    pub(crate) const ALL: [Self; 2] = [Self::V1, Self::V2];
+
+    pub(crate) fn level(self) -> i16 {
+        match self {
+            Self::V1 => 0,
+            Self::V2 => 2,
+        }
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { with, point, answer, lanes, protocol } = self;
+        write!(f, "{} {point} {} {} {protocol:?}", with.name(), answer.name(), lanes.name())
+    }
+}
+
+/// Which epoch has a manifest and no proof when a run dies there in its third epoch? The proof of the third is the
+/// manifest of the fourth.
+pub(crate) fn in_doubt(point: Point) -> Option<u64> {
+    match point {
+        Point::K1bStored
+        | Point::K2Decided
+        | Point::K2bBetweenLanes
+        | Point::K3EndTxnSent
+        | Point::K4Ended => Some(EPOCH),
+        Point::K5Proven => Some(EPOCH + 1),
+        _ => None,
+    }
+}
+
+impl Cell {
+    /// Every combination, also those that are none.
+    pub(crate) fn all() -> Vec<Self> {
+        let mut cells = Vec::new();
+        for with in With::ALL {
+            for point in Point::COMMIT {
+                for answer in Answer::ALL {
+                    for lanes in Lanes::ALL {
+                        for protocol in Protocol::ALL {
+                            cells.push(Self { with, point, answer, lanes, protocol });
+                        }
+                    }
+                }
+            }
+        }
+        cells
+    }
+
+    /// What it must come to, or why there is no such cell.
+    pub(crate) fn expected(self) -> Result<Expected, &'static str> {
+        if in_doubt(self.point).is_none() {
+            return self.nothing_in_doubt();
+        }
+        match (self.point, self.lanes, self.answer) {
+            (Point::K2bBetweenLanes, Lanes::One, _) => Err("one lane has nothing between its lanes"),
+            (Point::K4Ended, Lanes::Mixed, _) => Err("every lane is committed there"),
+            (
+                Point::K4Ended,
+                Lanes::One,
+                Answer::Open | Answer::TimedOut | Answer::Terminated | Answer::Marked,
+            ) => Err("the transaction is committed there"),
+            (Point::K4Ended, Lanes::One, Answer::Committed | Answer::Fenced | Answer::Expired) => {
+                Ok(Expected::Exact)
+            }
+            (_, _, answer) => self.in_doubt(answer),
+        }
+    }
+
+    fn nothing_in_doubt(self) -> Result<Expected, &'static str> {
+        match (self.with, self.lanes, self.answer) {
+            (With::Rewind | With::Rewrite | With::SetAside | With::Abandon, _, _) => {
+                Err("nothing is in doubt, so no strategy is asked")
+            }
+            (_, Lanes::Mixed, _) => Err("nothing is decided, so lanes have no fate to share"),
+            (_, _, Answer::Committed) => Err("nothing is decided, so no request can commit it"),
+            (With::TwoPhase, _, Answer::Expired) => Err("an id with a transaction open does not expire"),
+            (_, _, Answer::Unknown) => Err("what is not in doubt is cleared, and nobody asks about it"),
+            (With::Resume | With::TwoPhase, Lanes::One, _) => Ok(Expected::Exact),
+        }
+    }
+
+    fn in_doubt(self, answer: Answer) -> Result<Expected, &'static str> {
+        let aborted = match answer {
+            Answer::Committed | Answer::Open => return Ok(Expected::Exact),
+            Answer::Unknown => return Ok(Expected::WaitsThenExact),
+            Answer::Marked => return Ok(Expected::Contradiction),
+            Answer::TimedOut if self.with == With::TwoPhase => return Ok(Expected::Exact),
+            Answer::Expired if self.with == With::TwoPhase => {
+                return Err("an id with a transaction open does not expire");
+            }
+            Answer::TimedOut | Answer::Terminated | Answer::Fenced | Answer::Expired => self.with,
+        };
+        Ok(match aborted {
+            With::Resume | With::TwoPhase => Expected::StopsThenExact,
+            With::Rewind if self.lanes == Lanes::Mixed => Expected::StopsThenExact,
+            With::Rewind | With::Rewrite => Expected::Exact,
+            With::SetAside | With::Abandon => Expected::ListsMissing,
+        })
+    }
+}

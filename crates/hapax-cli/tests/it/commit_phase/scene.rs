@@ -1,0 +1,308 @@
+//! One cell, played: a bounded job that dies at its point in its third epoch, what becomes of its transactions, and the
+//! runs that follow, audited by librdkafka.
+
+use super::plan::{Answer, Cell, EPOCH, Expected, Lanes, With, in_doubt};
+use crate::command_line::{Bench, Ended, hapax};
+use hapax::crash::Point;
+use hapax_broker::{Afterwards, ApiKey, Broker, Rule, RuleGuard, ServerOptions, Settings};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+use tokio::runtime::{Builder, Runtime};
+use xtask::{
+    judge::{Isolation, Judge, Read},
+    kafka::transactions,
+};
+
+/// Of the jobs: the broker's clock jumps over it.
+pub(super) const TIMEOUT_MS: i64 = 60_000;
+
+/// Everything takes seconds; this covers a machine that is busy with other tests.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A job that was down for longer than its timeout goes on within this, whatever is wrong with its transactions.
+pub(super) const GOES_ON_WITHIN: Duration = Duration::from_secs(30);
+
+/// Written to a socket of this machine.
+const REQUEST_ARRIVES_WITHIN: Duration = Duration::from_secs(2);
+
+const RECORDS: u64 = 1_200;
+const JOB: &str = "cell";
+const TOPIC: &str = "out";
+
+/// What a cell that cannot be played as wanted is worth: it is played again.
+pub(super) struct Unlucky(pub(super) String);
+
+pub(super) struct Scene<'a> {
+    pub(super) cell: Cell,
+    pub(super) broker: Broker,
+    pub(super) runtime: Runtime,
+    pub(super) judge: &'a Judge,
+    bench: Bench,
+}
+
+impl<'a> Scene<'a> {
+    /// A broker, its topic, and a job that is not started.
+    pub(super) fn new(cell: Cell, name: &str, judge: &'a Judge) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let two_phase = cell.with == With::TwoPhase;
+        let settings = Settings {
+            transaction_version: cell.protocol.level(),
+            two_phase_commit: two_phase,
+            ..Settings::default()
+        };
+        let broker = runtime.block_on(Broker::start(settings, ServerOptions::default())).unwrap();
+        let partitions = cell.lanes.count();
+        judge.create_topic(&broker.bootstrap(), TOPIC, partitions as u32, &[]).unwrap();
+        let list: Vec<String> = cell.with.list().iter().map(|name| format!("{name:?}")).collect();
+        let text = format!(
+            "job = \"{JOB}\"\ntransaction_timeout = \"{TIMEOUT_MS}ms\"\nrecovery = [{}]\n\
+             [checkpoint]\nstore = \"file://PATH/store\"\ninterval = \"40ms\"\n\
+             [cluster.main]\nbrokers = \"{}\"\ntwo_phase = {two_phase}\n[run]\nstart_timeout = \"20s\"\n[[source]]\n\
+             generator = {{ count = {RECORDS}, rate = 4000, partitions = {partitions}, value = '{{\"id\":$id}}' }}\n\
+             [[sink]]\ntopic = \"{TOPIC}\"\npartition = \"keep\"\n",
+            list.join(", "),
+            broker.bootstrap(),
+        );
+        Self { cell, broker, runtime, judge, bench: Bench::new(&format!("commit-phase/{name}"), &text) }
+    }
+
+    /// The cell, from the death of the first run to the audit.
+    pub(super) fn play(&self, expected: Expected) -> Result<(), Unlucky> {
+        self.lose_ends();
+        self.die()?;
+        self.await_lost_ends()?;
+        let left = self.left()?;
+        let silence = self.apply(&left);
+        let began = Instant::now();
+        match expected {
+            Expected::Exact => {
+                self.run(&[]).ends_well();
+                assert!(began.elapsed() < GOES_ON_WITHIN, "it took {:?}", began.elapsed());
+                self.assert_exact();
+            }
+            Expected::StopsThenExact => {
+                self.run(&[]).says(4, "E0404");
+                assert!(self.incidents().iter().any(|one| one["code"] == "E0404"), "{:?}", self.incidents());
+                self.run(&["--recover", "rewrite"]).ends_well();
+                self.assert_exact();
+            }
+            Expected::ListsMissing => {
+                self.run(&[]).ends_well();
+                assert!(began.elapsed() < GOES_ON_WITHIN, "it took {:?}", began.elapsed());
+                self.assert_missing_are_listed();
+            }
+            Expected::Contradiction => {
+                self.run(&[]).says(4, "E0404");
+                for id in &left {
+                    self.txn(&["abort", id, "--decided"]).ends_well();
+                }
+                self.run(&["--recover", "rewrite"]).ends_well();
+                self.assert_exact();
+            }
+            Expected::WaitsThenExact => {
+                self.run(&["--set", "run.start_timeout=1500ms"]).says(3, "E0301");
+                drop(silence);
+                self.run(&[]).ends_well();
+                self.assert_exact();
+            }
+        }
+        Ok(())
+    }
+
+    /// At K3 the request to end a lane is sent; where its lane is not to be committed, it gets lost on the way.
+    fn lose_ends(&self) {
+        let Cell { point, answer, lanes, .. } = self.cell;
+        if point != Point::K3EndTxnSent || answer == Answer::Committed {
+            return;
+        }
+        let lost = match lanes {
+            Lanes::One => 0..1,
+            Lanes::Mixed => 1..lanes.count(),
+        };
+        for shard in lost {
+            let id = format!("{JOB}.main.{shard}.{}", EPOCH % 3);
+            let rule = Rule::on(ApiKey::EndTxn).transactional_id(id).always();
+            self.broker.faults().add(rule.drop_request(Afterwards::Hang)).unwrap();
+        }
+    }
+
+    /// The one lane's request has got lost. Of several lanes the run may have died before it sent the others'.
+    fn await_lost_ends(&self) -> Result<(), Unlucky> {
+        let began = Instant::now();
+        let faults = self.broker.faults();
+        while self.cell.lanes == Lanes::One && !faults.unfired().is_empty() {
+            if began.elapsed() > REQUEST_ARRIVES_WITHIN {
+                return Err(Unlucky("the request of K3 did not leave the process".to_owned()));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        faults.clear();
+        Ok(())
+    }
+
+    fn die(&self) -> Result<(), Unlucky> {
+        let lanes = self.cell.lanes.count();
+        // How often a point is reached before the third epoch.
+        let before = match self.cell.point {
+            Point::K0BeforeFlush | Point::K3EndTxnSent => (EPOCH - 1) * lanes,
+            Point::K2bBetweenLanes => (EPOCH - 1) * (lanes - 1),
+            _ => EPOCH - 1,
+        };
+        let at = format!("{}:{}", self.cell.point, before + 1);
+        let ended = self.run(&["--crash-at", &at]);
+        let died = format!("crash point {} reached in epoch {EPOCH}\n", self.cell.point);
+        match ended.0.code {
+            None if ended.0.err.contains(&died) => Ok(()),
+            None | Some(0) => Err(Unlucky(format!("it did not die in epoch {EPOCH}: {}", ended.0.err))),
+            Some(code) => panic!("exit code {code} instead of {at}: {}", ended.0.err),
+        }
+    }
+
+    /// The ids whose transactions the answer is about.
+    fn left(&self) -> Result<Vec<String>, Unlucky> {
+        let Some(epoch) = in_doubt(self.cell.point) else { return Ok(self.open()) };
+        let lanes = self.cell.lanes.count();
+        let mut left = self.in_doubt(epoch);
+        if left.len() as u64 != lanes {
+            return Err(Unlucky(format!("{left:?} of {lanes} lanes are in doubt in epoch {epoch}")));
+        }
+        if self.cell.lanes == Lanes::Mixed {
+            self.commit_one(&mut left);
+        }
+        if self.cell.point == Point::K4Ended {
+            let open = self.open();
+            assert!(!left.iter().any(|id| open.contains(id)), "K4 is behind the last commit: {open:?}");
+        }
+        Ok(left)
+    }
+
+    pub(super) fn run(&self, more: &[&str]) -> Checked {
+        Checked(self.bench.run(&[&["--json"], more].concat()))
+    }
+
+    pub(super) fn txn(&self, arguments: &[&str]) -> Checked {
+        let file = self.bench.file.to_str().unwrap();
+        Checked(hapax(&[&["txn", arguments[0], file], &arguments[1..]].concat()))
+    }
+
+    /// Ids that a coordinator has a transaction open under.
+    pub(super) fn open(&self) -> Vec<String> {
+        let listed = transactions(&self.broker.bootstrap()).unwrap();
+        listed.into_iter().filter(|one| one.is_open()).map(|one| one.id).collect()
+    }
+
+    fn in_doubt(&self, epoch: u64) -> Vec<String> {
+        let described = self.txn(&["describe", "--json"]).ends_well();
+        let all = described.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let doubt = all.filter(|one| one["chain"]["in-doubt"]["epoch"] == epoch);
+        doubt.map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn read(&self, isolation: Isolation) -> Vec<Vec<(i64, u64)>> {
+        let read = self.judge.read_all(&self.broker.bootstrap(), TOPIC, isolation);
+        let mut partitions = read.unwrap();
+        partitions.sort_by_key(|partition| partition.bounds.partition);
+        let id = |read: &Read| {
+            let record: serde_json::Value = serde_json::from_str(&read.text()).unwrap();
+            (read.offset, record["id"].as_u64().unwrap())
+        };
+        partitions.iter().map(|partition| partition.records.iter().map(id).collect()).collect()
+    }
+
+    /// What partition `first` is to hold.
+    fn wanted(&self, first: u64) -> Vec<u64> {
+        (first..RECORDS).step_by(self.cell.lanes.count() as usize).collect()
+    }
+
+    /// Every record once and in its order, and nothing open.
+    fn assert_exact(&self) {
+        let found = self.read(Isolation::ReadCommitted);
+        assert_eq!(found.len() as u64, self.cell.lanes.count());
+        for (partition, found) in (0..).zip(found) {
+            let found: Vec<u64> = found.into_iter().map(|(_, id)| id).collect();
+            assert_eq!(found, self.wanted(partition), "partition {partition}");
+        }
+        assert_eq!(self.open(), [""; 0]);
+    }
+
+    /// Readers see all but the records at the offsets that the incident names, once and in order.
+    fn assert_missing_are_listed(&self) {
+        let incidents = self.incidents();
+        let given_up: Vec<_> = incidents.iter().filter(|one| one["code"] == "E0409").collect();
+        let [incident] = given_up.as_slice() else { panic!("{incidents:?}") };
+        let written = self.read(Isolation::ReadUncommitted);
+        let mut listed = vec![Vec::new(); written.len()];
+        for part in incident["in_doubt"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|lane| lane["handle"]["partitions"].as_array().unwrap())
+        {
+            assert_eq!(part["topic"], TOPIC);
+            let partition = part["partition"].as_u64().unwrap() as usize;
+            let (first, last) =
+                (part["first_offset"].as_i64().unwrap(), part["last_offset"].as_i64().unwrap());
+            let named = written[partition].iter().filter(|(offset, _)| (first..=last).contains(offset));
+            listed[partition].extend(named.map(|(_, id)| *id));
+            assert_eq!(listed[partition].len() as u64, part["count"].as_u64().unwrap());
+        }
+        assert!(listed.iter().any(|ids| !ids.is_empty()), "{incident}");
+        for (partition, found) in (0..).zip(self.read(Isolation::ReadCommitted)) {
+            let found: Vec<u64> = found.into_iter().map(|(_, id)| id).collect();
+            let missing = &listed[partition as usize];
+            let wanted: Vec<u64> =
+                self.wanted(partition).into_iter().filter(|id| !missing.contains(id)).collect();
+            assert_eq!(found, wanted, "partition {partition}");
+        }
+        self.assert_set_aside(listed.concat());
+        assert_eq!(self.open(), [""; 0]);
+    }
+
+    fn assert_set_aside(&self, mut missing: Vec<u64>) {
+        let kept = self.files("ndjson");
+        if self.cell.with != With::SetAside {
+            assert!(kept.is_empty(), "{kept:?}");
+            return;
+        }
+        let [kept] = kept.as_slice() else { panic!("{kept:?}") };
+        let id = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let value: serde_json::Value = serde_json::from_str(line["value"].as_str().unwrap()).unwrap();
+            value["id"].as_u64().unwrap()
+        };
+        let mut aside: Vec<u64> = fs::read_to_string(kept).unwrap().lines().map(id).collect();
+        aside.sort_unstable();
+        missing.sort_unstable();
+        assert_eq!(aside, missing, "what was set aside is what is missing");
+    }
+
+    fn incidents(&self) -> Vec<serde_json::Value> {
+        let files = self.files("json");
+        files.iter().map(|file| serde_json::from_slice(&fs::read(file).unwrap()).unwrap()).collect()
+    }
+
+    fn files(&self, extension: &str) -> Vec<std::path::PathBuf> {
+        let Ok(folder) = fs::read_dir(self.bench.path("store.incidents")) else { return Vec::new() };
+        let files = folder.map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> =
+            files.filter(|path| path.extension().is_some_and(|found| found == extension)).collect();
+        files.sort();
+        files
+    }
+}
+
+/// A run of the binary, looked at.
+pub(super) struct Checked(Ended);
+
+impl Checked {
+    pub(super) fn ends_well(self) -> Ended {
+        assert_eq!(self.0.code, Some(0), "{}", self.0.err);
+        self.0
+    }
+
+    fn says(&self, code: i32, message: &str) {
+        self.0.says(code, message);
+    }
+}
