@@ -29,6 +29,7 @@ cargo xtask COMMAND
                                  run brokers until Ctrl-C or the end of standard input; the first line is JSON
   soak [--kills 100] [--seed N] [--version 4.4.0|3.9.1] [--rate 2000] [--release]
                                  kill a running job at random moments, audit its output; the last line is JSON
+  soak --matrix [--only TEXT]    play every cell of the commit phase's matrix; TEXT: only cells whose name contains it
 ";
 
 /// How a command failed.

@@ -3,6 +3,7 @@
 pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod kafka;
+mod matrix;
 mod program;
 pub(crate) mod soak;
 pub(crate) mod test;

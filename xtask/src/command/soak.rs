@@ -19,7 +19,7 @@ use xtask::hapax::{Feed, Part, Pipeline, Run};
 use xtask::judge::{Audit, Bounds, Judge, Numbers, Report};
 use xtask::kafka::{Cluster, Version, transactions};
 
-use super::program;
+use super::{matrix, program};
 use crate::Failure;
 use crate::arguments::Arguments;
 use crate::need::{self, Need};
@@ -69,7 +69,12 @@ impl Options {
     }
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(mut arguments: Arguments) -> Result<(), Failure> {
+    if arguments.switch("--matrix") {
+        let only = arguments.value("--only")?.unwrap_or_default();
+        arguments.nothing_left()?;
+        return matrix::run(&only);
+    }
     let options = Options::parse(arguments)?;
     need::provide(&[Need::Java, Need::Maven, Need::Python, Need::Compiler])?;
     let Options { kills, seed, version, rate, release } = options;

@@ -8,13 +8,15 @@ mod answer;
 mod plan;
 mod scene;
 
-use plan::{Cell, Expected};
+use hapax::crash::Point;
+use plan::{Answer, Cell, Expected, Lanes, Protocol, With};
 use scene::{Scene, Unlucky};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    env,
+    env, fs,
     io::{self, Write},
     panic::{self, AssertUnwindSafe},
+    path::Path,
     sync::{Mutex, PoisonError},
     thread,
 };
@@ -26,6 +28,9 @@ const AT_A_TIME: usize = 3;
 /// A cell is played again where its first run did not get into the wanted state: a machine that stalls has epochs with
 /// too few lanes.
 const TRIES: usize = 5;
+
+/// A cell and what it must come to.
+type Wanted = (Cell, Expected);
 
 /// What was played.
 #[derive(Default)]
@@ -46,6 +51,37 @@ fn whatever_became_of_a_transaction_each_strategy_comes_to_its_end() {
     assert_eq!(tally.passed.len(), share.len());
 }
 
+/// The table of docs/recovery.md is what is played, word for word.
+#[test]
+fn the_published_matrix_is_the_one_that_is_played() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/recovery.md");
+    let page = fs::read_to_string(page).unwrap();
+    let table = table();
+    assert!(page.contains(&table), "docs/recovery.md has another table than this one:\n{table}");
+}
+
+/// Answers by strategies, for an epoch that is decided and in which nothing is ended.
+fn table() -> String {
+    let header: Vec<&str> = With::ALL.iter().map(|with| with.name()).collect();
+    let mut text = format!("| | {} |\n|{}\n", header.join(" | "), " --- |".repeat(header.len() + 1));
+    for answer in Answer::ALL {
+        let columns: Vec<String> = With::ALL.iter().map(|with| entry(*with, answer)).collect();
+        text.push_str(&format!("| {} | {} |\n", answer.name(), columns.join(" | ")));
+    }
+    text
+}
+
+fn entry(with: With, answer: Answer) -> String {
+    let at = |lanes| {
+        let cell = Cell { with, point: Point::K2Decided, answer, lanes, protocol: Protocol::V2 };
+        cell.expected().map_or("-", Expected::name)
+    };
+    match (at(Lanes::One), at(Lanes::Mixed)) {
+        (one, mixed) if one == mixed => one.to_owned(),
+        (one, mixed) => format!("{one}; mixed: {mixed}"),
+    }
+}
+
 /// For `cargo xtask soak --matrix`.
 #[test]
 #[ignore = "all cells take an hour: cargo xtask soak --matrix"]
@@ -55,26 +91,35 @@ fn at_length() {
     let cells: Vec<_> = cells.into_iter().filter(|(cell, _)| cell.to_string().contains(&only)).collect();
     let tally = play(&cells);
     tell(&tally, cells.len());
-    let mut out = io::stdout().lock();
-    let mut reasons: BTreeMap<&str, Vec<Cell>> = BTreeMap::new();
-    none.iter().for_each(|(cell, reason)| reasons.entry(reason).or_default().push(*cell));
-    for (reason, cells) in &reasons {
-        writeln!(out, "not applicable: {reason}").unwrap();
-        cells.iter().for_each(|cell| writeln!(out, "  {cell}").unwrap());
+    if let Some(path) = env::var_os("HAPAX_MATRIX_REPORT") {
+        fs::write(path, report(&tally, &none)).unwrap();
     }
-    let report = serde_json::json!({
-        "cells": cells.len() + none.len(),
-        "passed": tally.passed.len(),
-        "failed": tally.failed.len(),
-        "not_applicable": none.len(),
-    });
-    writeln!(out, "{report}").unwrap();
-    drop(out);
     assert!(tally.failed.is_empty(), "{} cells failed:\n{}", tally.failed.len(), tally.failed.join("\n"));
 }
 
+/// What a person reads: failed cells, cells that are none by reason, and one line of JSON.
+fn report(tally: &Tally, none: &[(Cell, &'static str)]) -> String {
+    let mut text = String::new();
+    tally.failed.iter().for_each(|cell| text.push_str(&format!("failed: {cell}\n")));
+    let mut reasons: BTreeMap<&str, Vec<Cell>> = BTreeMap::new();
+    none.iter().for_each(|(cell, reason)| reasons.entry(reason).or_default().push(*cell));
+    for (reason, cells) in reasons {
+        text.push_str(&format!("not applicable, {} cells: {reason}\n", cells.len()));
+        cells.iter().for_each(|cell| text.push_str(&format!("  {cell}\n")));
+    }
+    let (passed, failed) = (tally.passed.len(), tally.failed.len());
+    let json = serde_json::json!({
+        "cells": passed + failed + none.len(),
+        "passed": passed,
+        "failed": failed,
+        "not_applicable": none.len(),
+    });
+    text.push_str(&format!("{json}\n"));
+    text
+}
+
 /// The cells that there are, and those that are none with the reason.
-fn sorted() -> (Vec<(Cell, Expected)>, Vec<(Cell, &'static str)>) {
+fn sorted() -> (Vec<Wanted>, Vec<(Cell, &'static str)>) {
     let (mut cells, mut none) = (Vec::new(), Vec::new());
     for cell in Cell::all() {
         match cell.expected() {
@@ -87,7 +132,7 @@ fn sorted() -> (Vec<(Cell, Expected)>, Vec<(Cell, &'static str)>) {
 
 /// Cells in which every pair of strategy and answer, of crash point and lanes, and of protocol and answer occurs that
 /// occurs at all: taken one by one, each time the one with the most pairs that are missing.
-fn covering(cells: &[(Cell, Expected)]) -> Vec<(Cell, Expected)> {
+fn covering(cells: &[Wanted]) -> Vec<Wanted> {
     let mut missing: BTreeSet<_> = cells.iter().flat_map(|(cell, _)| pairs(*cell)).collect();
     let mut share = Vec::new();
     while !missing.is_empty() {
@@ -113,7 +158,7 @@ fn pairs(cell: Cell) -> impl Iterator<Item = (String, String)> {
     .into_iter()
 }
 
-fn play(cells: &[(Cell, Expected)]) -> Tally {
+fn play(cells: &[Wanted]) -> Tally {
     let queue: Mutex<VecDeque<_>> = Mutex::new(cells.iter().copied().collect());
     let tally = Mutex::new(Tally::default());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();

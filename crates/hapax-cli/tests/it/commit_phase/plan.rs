@@ -84,6 +84,19 @@ pub(crate) enum Expected {
     WaitsThenExact,
 }
 
+impl Expected {
+    /// The word for it in docs/recovery.md.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::StopsThenExact => "stops",
+            Self::ListsMissing => "listed",
+            Self::Contradiction => "a person",
+            Self::WaitsThenExact => "waits",
+        }
+    }
+}
+
 impl With {
     pub(crate) const ALL: [Self; 6] =
         [Self::Resume, Self::Rewind, Self::Rewrite, Self::SetAside, Self::Abandon, Self::TwoPhase];

@@ -4,7 +4,7 @@
 use super::plan::{Answer, Cell, EPOCH, Expected, Lanes, With, in_doubt};
 use crate::command_line::{Bench, Ended, hapax};
 use hapax::crash::Point;
-use hapax_broker::{Afterwards, ApiKey, Broker, Rule, RuleGuard, ServerOptions, Settings};
+use hapax_broker::{Afterwards, ApiKey, Broker, Rule, ServerOptions, Settings};
 use std::{
     fs, thread,
     time::{Duration, Instant},
