@@ -99,8 +99,12 @@ fn recorded(epoch: u64) -> Effect {
 }
 
 fn manifest(slot: u64, epoch: u64, handles: Vec<Handle>) -> Effect {
-    let body =
-        SlotBody::Manifest(Manifest { epoch: Epoch(epoch), positions: positions(10 * epoch), handles, journals: Vec::new() });
+    let body = SlotBody::Manifest(Manifest {
+        epoch: Epoch(epoch),
+        positions: positions(10 * epoch),
+        handles,
+        journals: Vec::new(),
+    });
     Effect::PutSlot { number: SlotNumber(slot), body }
 }
 
