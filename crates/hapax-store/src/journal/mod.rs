@@ -13,7 +13,7 @@
 mod part;
 
 #[cfg(feature = "journal")]
-pub use part::{FinishedPart, PartReader, PartWriter, Row, Rows};
+pub use part::{FinishedPart, PartReader, PartWriter, Rows};
 
 use crate::{
     error::StoreError,
@@ -31,6 +31,23 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
+
+/// A record of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row<'a> {
+    /// The topic that it was written to.
+    pub topic: &'a str,
+    /// The partition.
+    pub partition: i32,
+    /// Milliseconds since 1970.
+    pub timestamp: i64,
+    /// The key, or null.
+    pub key: Option<&'a [u8]>,
+    /// The value, or null.
+    pub value: Option<&'a [u8]>,
+    /// The headers in order.
+    pub headers: Vec<(&'a [u8], Option<&'a [u8]>)>,
+}
 
 /// A cohort's journals. Cheap to clone.
 #[derive(Clone)]

@@ -14,5 +14,5 @@ mod schema;
 mod write;
 
 pub use read::PartReader;
-pub use rows::{Row, Rows};
+pub use rows::Rows;
 pub use write::{FinishedPart, PartWriter};

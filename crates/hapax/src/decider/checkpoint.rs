@@ -10,6 +10,7 @@ use crate::{
     job::Plan,
     limits,
     progress::Counters,
+    sink::JournalPlace,
     source::{BoxFuture, SourceContext},
     stop::StopSignal,
 };
@@ -18,7 +19,7 @@ use hapax_commit::{
     SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
 };
 use hapax_host::Host;
-use hapax_store::{Chain, PutOutcome};
+use hapax_store::{Chain, Journals, PutOutcome};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -34,6 +35,7 @@ pub(crate) struct CheckpointStart {
     pub(crate) brokers: Brokers,
     pub(crate) record: JobRecord,
     pub(crate) chain: Chain,
+    pub(crate) journals: Journals,
     /// The job had a life before this one, or is begun anew by this process.
     pub(crate) begun_anew: bool,
     /// Strategies for an epoch that an earlier run has left in doubt.
@@ -92,6 +94,12 @@ impl CheckpointDecider {
     /// This run's claim.
     pub(crate) fn claimed(&self) -> Option<Generation> {
         self.generation
+    }
+
+    /// Where this run keeps its journals.
+    pub(crate) fn journal_place(&self) -> JournalPlace {
+        let generation = self.generation.expect("a run keeps journals after its claim");
+        JournalPlace { journals: self.start.journals.clone(), generation }
     }
 
     /// This run.
@@ -242,7 +250,12 @@ impl CheckpointDecider {
     async fn taken_over(&mut self) -> Result<Takeover, JobError> {
         self.claim().await?;
         recover::refuse_commits_of_undecided(self).await?;
+        let in_doubt = self.view.unresolved().map_or_else(Vec::new, |some| some.manifest.journals.clone());
         let done = recover::resolve(self).await?;
+        // Its outcome is in the chain: what is not removed now, the first manifest of this run takes along.
+        if let Err(error) = self.start.journals.remove(&in_doubt).await {
+            tracing::warn!(job = %self.start.plan.name, "removing {} journals: {error}", in_doubt.len());
+        }
         let identities = self.identities(&done);
         self.cleared = done.identities;
         let start = done.start;

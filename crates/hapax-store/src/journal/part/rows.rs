@@ -1,24 +1,8 @@
 //! Records in memory, column by column: what becomes a row group, and what one is read into.
 
 use super::schema::{FIELD_THERE, HEADER_THERE};
+use crate::journal::Row;
 use parquet::data_type::ByteArray;
-
-/// A record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row<'a> {
-    /// The topic that it was written to.
-    pub topic: &'a str,
-    /// The partition.
-    pub partition: i32,
-    /// Milliseconds since 1970.
-    pub timestamp: i64,
-    /// The key, or null.
-    pub key: Option<&'a [u8]>,
-    /// The value, or null.
-    pub value: Option<&'a [u8]>,
-    /// The headers in order.
-    pub headers: Vec<(&'a [u8], Option<&'a [u8]>)>,
-}
 
 /// A column of bytes: a level for each place, a value for each place that is not null.
 #[derive(Debug, Default)]

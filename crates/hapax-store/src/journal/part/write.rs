@@ -1,10 +1,13 @@
 //! Writes a part: gathers records, and compresses them a row group at a time.
 
 use super::{
-    rows::{Bytes as BytesColumn, Row, Rows},
+    rows::{Bytes as BytesColumn, Rows},
     schema::{Column, FIELD_THERE, HEADER_THERE, schema},
 };
-use crate::limits::{PART_BYTES, ROW_GROUP_BYTES};
+use crate::{
+    journal::Row,
+    limits::{PART_BYTES, ROW_GROUP_BYTES},
+};
 use bytes::Bytes;
 use parquet::{
     basic::{Compression, Encoding, ZstdLevel},
