@@ -15,7 +15,7 @@ use crate::{
     stop::StopSignal,
 };
 use hapax_commit::{
-    Claim, DeciderKind, Generation, Identity, JobRecord, LaneId, RunNonce, ShardId, Slot, SlotBody,
+    Claim, DeciderKind, Generation, Identity, JobRecord, Journal, LaneId, RunNonce, ShardId, Slot, SlotBody,
     SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
 };
 use hapax_host::Host;
@@ -247,15 +247,25 @@ impl CheckpointDecider {
         self.lanes().into_iter().map(|lane| (lane.clone(), of(&lane))).collect()
     }
 
+    /// Removes the journals of the epoch that was in doubt: its outcome is in the chain. A job that has ended needs no
+    /// others either. What is not removed here, the first epoch of this run takes along.
+    async fn tidy(&self, in_doubt: &[Journal], has_ended: bool) {
+        let JournalPlace { journals, generation } = self.journal_place();
+        let removed = match (journals.remove(in_doubt).await, has_ended) {
+            (Ok(()), true) => journals.remove_older(generation).await.map(drop),
+            (removed, _) => removed,
+        };
+        if let Err(error) = removed {
+            tracing::warn!(job = %self.start.plan.name, "removing journals that are not needed any more: {error}");
+        }
+    }
+
     async fn taken_over(&mut self) -> Result<Takeover, JobError> {
         self.claim().await?;
         recover::refuse_commits_of_undecided(self).await?;
         let in_doubt = self.view.unresolved().map_or_else(Vec::new, |some| some.manifest.journals.clone());
         let done = recover::resolve(self).await?;
-        // Its outcome is in the chain: what is not removed now, the first manifest of this run takes along.
-        if let Err(error) = self.start.journals.remove(&in_doubt).await {
-            tracing::warn!(job = %self.start.plan.name, "removing {} journals: {error}", in_doubt.len());
-        }
+        self.tidy(&in_doubt, done.finished).await;
         let identities = self.identities(&done);
         self.cleared = done.identities;
         let start = done.start;

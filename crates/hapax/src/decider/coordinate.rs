@@ -226,6 +226,7 @@ impl Drive<'_> {
         match outcome {
             PutOutcome::Stored => {
                 self.decider.apply(slot)?;
+                self.tidy.stored();
                 if let SlotBody::Manifest(manifest) = &slot.body {
                     self.tidy.decided(manifest);
                     self.decider.start.crash.reach(Point::K2Decided, manifest.epoch);

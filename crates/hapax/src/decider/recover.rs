@@ -399,9 +399,13 @@ fn again(
                 return Err(JobError::Bug { what: format!("{} writes nothing again", strategy.name()) });
             }
         };
-        if let Err(why) = &outcome {
-            let (id, epoch, strategy) = (&handle.transactional_id, handle.epoch, strategy.name());
-            tracing::warn!(job = %plan.name, %id, %epoch, "passed over: {strategy}: {why}");
+        let (job, id, of, name) = (&plan.name, &handle.transactional_id, handle.epoch, strategy.name());
+        match &outcome {
+            Ok(_) => {
+                let from = if strategy == Strategy::Replay { "the journal" } else { "the log" };
+                tracing::info!(%job, %id, epoch = %of, "{name}: its records are prepared once more, from {from}");
+            }
+            Err(why) => tracing::warn!(%job, %id, epoch = %of, "passed over: {name}: {why}"),
         }
         Ok(Performed::Input(Input::Repaired { at: handle.at(), strategy, outcome }))
     })

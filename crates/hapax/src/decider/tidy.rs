@@ -1,12 +1,12 @@
 //! Takes journals away that nobody needs any more.
 //!
 //! Owns when a journal may go: its epoch has its outcome in the chain; or a run of an older generation has left it, and
-//! a manifest of this run is in the chain, so that everything before it has its outcome. Refuses to hold anything up:
+//! this run has a manifest or a proof of its own in the chain, so that everything before it has its outcome. Refuses to hold anything up:
 //! what cannot be removed now is removed later, by this run or the next.
 //!
 //! ```text
 //! manifest e stored -> remembered -> e recorded -> due -> removed
-//!  └ the first one of this run: what older runs left -> removed, once
+//!  └ the first slot of this run: what older runs left -> removed, once
 //! ```
 
 use crate::sink::JournalPlace;
@@ -29,7 +29,7 @@ pub(super) struct Tidy {
 /// What older runs have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leftovers {
-    /// No manifest of this run is in the chain.
+    /// Nothing of this run but its claim is in the chain.
     Untouchable,
     Due,
     Gone,
@@ -54,11 +54,15 @@ impl Tidy {
         }
     }
 
-    /// A manifest of this run is in the chain.
-    pub(super) fn decided(&mut self, manifest: &Manifest) {
+    /// A manifest or a proof of this run is in the chain.
+    pub(super) fn stored(&mut self) {
         if self.leftovers == Leftovers::Untouchable {
             self.leftovers = Leftovers::Due;
         }
+    }
+
+    /// An epoch is decided: its journals are needed until it has its outcome.
+    pub(super) fn decided(&mut self, manifest: &Manifest) {
         if !manifest.journals.is_empty() {
             self.needed.push((manifest.epoch, manifest.journals.clone()));
         }
