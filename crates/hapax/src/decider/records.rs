@@ -69,7 +69,7 @@ enum Held {
     /// Of one partition of the handle.
     Log { part: usize, records: Records },
     /// Of several, by number.
-    Journal { parts: Vec<usize>, rows: Rows },
+    Journal { parts: Vec<usize>, rows: Box<Rows> },
 }
 
 /// One record, and which of the handle's partitions it belongs to.
@@ -124,7 +124,7 @@ impl<'a> RecordReader<'a> {
                 match rows.map_err(Missing::ForGood)? {
                     Some(rows) => {
                         let parts = account.take(&rows).map_err(Missing::ForGood)?;
-                        Ok(Some(Chunk(Held::Journal { parts, rows })))
+                        Ok(Some(Chunk(Held::Journal { parts, rows: Box::new(rows) })))
                     }
                     None => account.compare(self.handle).map(|()| None).map_err(Missing::ForGood),
                 }
