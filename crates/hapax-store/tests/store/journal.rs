@@ -1,5 +1,7 @@
 //! Journals: what was appended is read back, only what was put is used, and only what is known to be older goes.
 
+#![allow(clippy::disallowed_methods, reason = "the file system is what is tested")]
+
 use crate::{
     fault::{FaultyStore, Put},
     sample::{Folder, job, name, open, over, record},
