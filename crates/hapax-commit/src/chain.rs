@@ -19,7 +19,8 @@
 
 use crate::{
     handle::Handle,
-    id::{Epoch, Generation, IdAt, RunNonce, SlotNumber, TransactionalId},
+    id::{Epoch, Generation, IdAt, LaneId, RunNonce, SlotNumber, TransactionalId},
+    journal::Journal,
     slot::{Claim, Manifest, Slot, SlotBody},
 };
 use alloc::{
@@ -145,6 +146,13 @@ pub enum ChainFault {
         /// The handle's id.
         id: TransactionalId,
     },
+    /// A journal that does not belong there: another run's or epoch's, or without a handle whose records it could have.
+    Journal {
+        /// The slot.
+        slot: SlotNumber,
+        /// Its lane.
+        lane: LaneId,
+    },
     /// A job that has ended went on.
     Finished {
         /// The slot.
@@ -182,6 +190,9 @@ impl fmt::Display for ChainFault {
                 write!(f, "slot {slot} gives up or amends an epoch without a claim before it")
             }
             Self::Handle { slot, id } => write!(f, "the handle of {id} does not belong into slot {slot}"),
+            Self::Journal { slot, lane } => {
+                write!(f, "the journal of lane {lane} does not belong into slot {slot}")
+            }
             Self::Finished { slot } => write!(f, "slot {slot} decides an epoch of a job that has ended"),
             Self::Missing { slot } => write!(f, "slot {slot} is missing and cannot have been pruned"),
         }
@@ -393,6 +404,13 @@ impl ChainView {
         }
         for handle in &manifest.handles {
             self.use_handle(slot, handle, handle.epoch == manifest.epoch)?;
+        }
+        let belongs = |journal: &Journal| {
+            (journal.epoch, journal.generation) == (manifest.epoch, slot.generation)
+                && manifest.handles.iter().any(|handle| journal.fits(handle))
+        };
+        if let Some(stray) = manifest.journals.iter().find(|journal| !belongs(journal)) {
+            return Err(ChainFault::Journal { slot: slot.number, lane: stray.lane.clone() });
         }
         let decided = Unresolved { slot: slot.number, run: slot.run, manifest: manifest.clone() };
         if manifest.handles.is_empty() {

@@ -17,6 +17,7 @@ use crate::{
     handle::Handle,
     id::{Epoch, LaneId, ShardId, SlotNumber},
     invariant::{Broken, holds},
+    journal::Journal,
     limits::WINDOW,
     position::Positions,
     slot::{Manifest, SlotBody},
@@ -57,6 +58,8 @@ pub struct Share {
     pub positions: Positions,
     /// What its lanes prepared.
     pub handles: Vec<PreparedHandle>,
+    /// The journals of those lanes that keep one: every part is stored.
+    pub journals: Vec<Journal>,
     /// Every split of the shard has been read to its end.
     pub drained: bool,
 }
@@ -386,6 +389,11 @@ impl Cohort {
                 && prepared.handle.check().is_ok()
         };
         assert!(share.handles.iter().all(own), "a shard hands over its own lanes' handles of the epoch");
+        let kept = |journal: &Journal| {
+            let fits = |prepared: &PreparedHandle| journal.fits(&prepared.handle);
+            journal.epoch == epoch && share.handles.iter().any(fits)
+        };
+        assert!(share.journals.iter().all(kept), "a journal has the records of a handle beside it");
         let before = collecting.shares.insert(shard, share);
         assert!(before.is_none(), "a shard prepares an epoch once");
     }
@@ -569,5 +577,6 @@ impl Cohort {
 fn manifest(collected: &Collecting, positions: Positions) -> Manifest {
     let handles = collected.shares.values().flat_map(|share| &share.handles);
     let handles = handles.map(|prepared| prepared.handle.clone()).collect();
-    Manifest { epoch: collected.epoch, positions, handles }
+    let journals = collected.shares.values().flat_map(|share| share.journals.iter().cloned()).collect();
+    Manifest { epoch: collected.epoch, positions, handles, journals }
 }

@@ -4,7 +4,7 @@
 //! effects. The same code runs in the product and under a model checker.
 //!
 //! - [`id`]: names and numbers
-//! - [`handle`], [`position`], [`slot`]: what is durable
+//! - [`handle`], [`journal`], [`position`], [`slot`]: what is durable
 //! - [`envelope`]: the frame around durable bytes
 //! - [`chain`]: what a chain of slots means
 //! - [`lane`]: one lane's three ids
@@ -26,6 +26,7 @@ pub mod evidence;
 pub mod handle;
 pub mod id;
 pub mod invariant;
+pub mod journal;
 pub mod lane;
 pub mod limits;
 pub mod position;
@@ -42,6 +43,7 @@ pub use id::{
     SlotNumber, TopicId, TransactionVersion, TransactionalId,
 };
 pub use invariant::Broken;
+pub use journal::{Journal, JournalPart};
 pub use lane::{Lane, LaneConfig};
 pub use position::{Position, Positions, SplitId};
 pub use recovery::Recovery;

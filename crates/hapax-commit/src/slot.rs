@@ -6,6 +6,7 @@ use crate::{
     envelope::{self, DamagedBytes, Kind},
     handle::Handle,
     id::{Epoch, Generation, Name, RunNonce, ShardId, SlotNumber, TopicId, TransactionalId},
+    journal::Journal,
     position::Positions,
 };
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
@@ -84,6 +85,9 @@ pub struct Manifest {
     pub positions: Positions,
     /// Prepared transactions; a lane that wrote nothing has none.
     pub handles: Vec<Handle>,
+    /// Journals of those lanes that keep one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub journals: Vec<Journal>,
 }
 
 /// What stands in the store before the first record is read; create-only.

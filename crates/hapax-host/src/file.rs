@@ -64,6 +64,12 @@ pub trait Files: Send + Sync {
     /// As the file system says.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
 
+    /// Makes the entries of a folder durable: a new file is there after a loss of power only when its folder is synced.
+    ///
+    /// # Errors
+    /// As the file system says.
+    fn sync_folder(&self, path: &Path) -> io::Result<()>;
+
     /// The entries of a folder, sorted.
     ///
     /// # Errors
@@ -105,6 +111,16 @@ impl Files for RealFiles {
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         fs::create_dir_all(path)
+    }
+
+    #[cfg(unix)]
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        fs::File::open(path)?.sync_all()
+    }
+
+    #[cfg(not(unix))]
+    fn sync_folder(&self, _: &Path) -> io::Result<()> {
+        Ok(())
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {

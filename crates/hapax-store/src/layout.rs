@@ -3,6 +3,7 @@
 //! ```text
 //! <root>/<job>/<incarnation>/job                            the job record
 //! <root>/<job>/<incarnation>/chain/<cohort>/<20 digits>     a slot
+//! <root>/<job>/<incarnation>/journal/<cohort>/<generation>.<epoch>.<cluster>.<shard>.<part>.parquet
 //! ```
 //! An *incarnation* is a job's life under one job record; `--fresh` begins the next one and leaves the older ones
 //! untouched. Objects are never moved: a moved slot would free its number, and the put of a run that slept
@@ -12,7 +13,7 @@
 //! systems (`.nfs…`) are passed over when a folder is read; in a chain's folder every other unknown name is refused.
 //! A crash in the middle of a local put may leave a file `<name>#<n>`, which object_store hides and nobody reads.
 
-use hapax_commit::{Name, RunNonce, SlotNumber};
+use hapax_commit::{Generation, Journal, Name, RunNonce, SlotNumber};
 use object_store::path::Path;
 use std::fmt;
 
@@ -68,6 +69,37 @@ pub(crate) fn slot_number(name: &str) -> Option<SlotNumber> {
     (SlotNumber(number) >= SlotNumber::FIRST).then_some(SlotNumber(number))
 }
 
+pub(crate) fn journal_folder(root: &Path, job: &Name, incarnation: Incarnation, cohort: u32) -> Path {
+    job_folder(root, job).join(incarnation.to_string()).join("journal").join(cohort.to_string())
+}
+
+/// The object of a journal's part. Unique for ever: one run has a generation, and it writes an epoch once.
+pub(crate) fn journal_part(folder: &Path, journal: &Journal, part: usize) -> Path {
+    let Journal { lane, epoch, generation, .. } = journal;
+    folder.clone().join(format!(
+        "{:0SLOT_DIGITS$}.{:0SLOT_DIGITS$}.{}.{}.{part}{PART_END}",
+        generation.0, epoch.0, lane.cluster, lane.shard
+    ))
+}
+
+/// What the name of a part ends with.
+const PART_END: &str = ".parquet";
+
+/// The run that wrote the part of this name; `None` where it is not a name that we write.
+pub(crate) fn journal_generation(name: &str) -> Option<Generation> {
+    let parts: Vec<&str> = name.strip_suffix(PART_END)?.split('.').collect();
+    let [generation, epoch, cluster, shard, part] = parts.as_slice() else { return None };
+    let is_number = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_long = |text: &&str| text.len() == SLOT_DIGITS && is_number(text);
+    let is_ours = is_long(generation)
+        && is_long(epoch)
+        && Name::new(cluster).is_ok()
+        && is_number(shard)
+        && is_number(part);
+    let generation = is_ours.then(|| generation.parse().ok()).flatten()?;
+    Some(Generation(generation))
+}
+
 /// Reads an incarnation's folder name back; `None` where it is not exactly as we write it.
 pub(crate) fn incarnation(name: &str) -> Option<Incarnation> {
     let number = Incarnation(name.parse().ok()?);
@@ -91,6 +123,7 @@ pub(crate) fn is_hidden(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hapax_commit::{Epoch, LaneId, ShardId};
 
     #[test]
     fn names_of_slots_sort_as_their_numbers_and_are_read_back() {
@@ -100,6 +133,21 @@ mod tests {
         assert!(paths.is_sorted());
         for (path, number) in paths.iter().zip(numbers) {
             assert_eq!(slot_number(path.filename().unwrap()), Some(number));
+        }
+    }
+
+    #[test]
+    fn a_part_tells_which_run_wrote_it() {
+        let lane = LaneId { cluster: Name::new("main-2").unwrap(), shard: ShardId(7) };
+        let journal = Journal { lane, epoch: Epoch(12), generation: Generation(3), parts: Vec::new() };
+        let path = journal_part(&Path::from("orders/1/journal/0"), &journal, 41);
+        let name = "00000000000000000003.00000000000000000012.main-2.7.41.parquet";
+        assert_eq!(path.filename(), Some(name));
+        assert_eq!(journal_generation(name), Some(Generation(3)));
+        for strange in
+            [&name[1..], &name[..name.len() - 1], &name.replace("main-2", ""), &name.replace(".7", ".x")]
+        {
+            assert_eq!(journal_generation(strange), None, "{strange}");
         }
     }
 

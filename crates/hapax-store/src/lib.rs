@@ -1,4 +1,4 @@
-//! The checkpoint store of Hapax: the job record and the chain of create-only slots, on an object store.
+//! The checkpoint store of Hapax: the job record, the chain of create-only slots, and journals, on an object store.
 //!
 //! Owns: where durable objects lie ([`layout`]), that each is created once and never written over, and what an
 //! answer of the store means. Refuses: what a chain *says* (that is `hapax_commit`), clocks (the wait between two
@@ -12,13 +12,15 @@
 //!
 //! ```text
 //! Store ── job record      create_job, begin_again, job
-//!   └──── Chain ── slots   read, get, put, remove
+//!   ├──── Chain ── slots   read, get, put, remove
+//!   └──── Journals ─ parts put, get, remove; what stands in one: PartWriter, PartReader (feature `journal`)
 //!           └──── objects  one create-only put, bounded, settled by reading
 //! ```
 //! Sources: object_store's `PutMode::Create`, `LocalFileSystem::with_fsync`; POSIX `link(2)`, `fsync(2)`.
 
 mod chain;
 mod error;
+pub mod journal;
 pub mod layout;
 mod limits;
 mod local;
@@ -27,6 +29,7 @@ mod store;
 
 pub use chain::{Chain, Hook, PutOutcome};
 pub use error::{Fault, StoreError};
+pub use journal::Journals;
 pub use layout::Incarnation;
 pub use limits::Patience;
 pub use object::Sleep;

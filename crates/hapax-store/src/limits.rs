@@ -50,6 +50,18 @@ pub(crate) const LISTINGS: u32 = 8;
 /// not ours and must not fill the memory.
 pub(crate) const LARGEST_OBJECT: u64 = 256 << 20;
 
+/// Bytes of records, before compression, that one row group of a journal gathers: what is held in memory at once when
+/// it is written and when it is read.
+#[cfg(feature = "journal")]
+pub(crate) const ROW_GROUP_BYTES: usize = 2 << 20;
+
+/// Bytes at which a part of a journal is full. It is put while the next one fills, so a lane holds two of them.
+#[cfg(feature = "journal")]
+pub(crate) const PART_BYTES: usize = 4 << 20;
+
+/// Parts of one journal: an epoch ends early at 512 MiB, so far more than it can have.
+pub(crate) const MOST_PARTS: usize = 100_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;

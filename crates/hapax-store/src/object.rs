@@ -16,7 +16,7 @@ use crate::{
 };
 use bytes::Bytes;
 use futures::{
-    TryStreamExt,
+    StreamExt, TryStreamExt,
     future::{BoxFuture, Either, select},
     stream,
 };
@@ -203,6 +203,18 @@ impl Objects {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(self.failed("remove", path, error)),
         }
+    }
+
+    /// Removes objects, as many at once as the store can; those that are not there are removed already.
+    pub(crate) async fn remove_all(&self, paths: Vec<Path>) -> Result<(), StoreError> {
+        let Some(first) = paths.first().cloned() else { return Ok(()) };
+        let paths = Box::pin(stream::iter(paths.into_iter().map(Ok)));
+        let gone = |removed: Result<Path, object_store::Error>| match removed {
+            Ok(_) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let removed = self.store.delete_stream(paths).map(gone).try_for_each(async |()| Ok(()));
+        self.bounded("remove", &first, removed).await?.map_err(|error| self.failed("remove", &first, error))
     }
 
     fn failed(&self, attempt: &'static str, path: &Path, error: object_store::Error) -> StoreError {

@@ -6,6 +6,7 @@
 use crate::{
     chain::Chain,
     error::StoreError,
+    journal::Journals,
     layout::{self, Incarnation},
     limits::Patience,
     local,
@@ -183,6 +184,13 @@ impl Store {
         let folder = layout::chain_folder(&self.root, job, incarnation, cohort);
         let anchor = layout::job_record(&self.root, job, incarnation);
         Chain::new(Arc::clone(&self.objects), folder, anchor)
+    }
+
+    /// A cohort's journals. Touches nothing.
+    pub fn journals(&self, job: &Name, incarnation: Incarnation, cohort: u32) -> Journals {
+        let folder = layout::journal_folder(&self.root, job, incarnation, cohort);
+        let anchor = layout::job_record(&self.root, job, incarnation);
+        Journals::new(Arc::clone(&self.objects), folder, anchor)
     }
 
     async fn put_job(&self, record: &JobRecord, incarnation: Incarnation) -> Result<Created, StoreError> {

@@ -336,6 +336,9 @@ impl From<SinkError> for JobError {
                 source: Box::new(error),
             },
             SinkError::Produce(_) | SinkError::File { .. } => Self::Run { code: Code::Write, message },
+            SinkError::Journal { lane, epoch, source } => {
+                Self::store(format!("storing the journal of lane {lane}, epoch {epoch}"), *source)
+            }
             SinkError::Init(_) => Self::Run { code: Code::Disturbed, message },
             SinkError::BadRecord { .. } => {
                 Self::NeedsPerson { code: Code::BadRecord, message, incident: None }

@@ -205,7 +205,8 @@ fn try_write(host: &Host, folder: &Path, path: &Path, report: &Report<'_>) -> io
     let mut file = host.files().create_new(path)?;
     file.write_all(&serde_json::to_vec(report).map_err(io::Error::other)?)?;
     file.write_all(b"\n")?;
-    file.sync()
+    file.sync()?;
+    host.files().sync_folder(folder)
 }
 
 /// Beside a local store, so that it does not look like a part of it; else where the process runs.

@@ -7,7 +7,7 @@ use crate::{
     batch::RecordRef,
     cluster::Cluster,
     error::{Code, JobError},
-    limits,
+    journal, limits,
     operator::{Closure, Emit, OnError, Operator, OperatorFactory},
     sink::{Guarantee, KafkaSinks, Route, Sink},
     source::Source,
@@ -93,6 +93,9 @@ pub struct KafkaSink {
     pub route: Route,
     /// Producer settings.
     pub producer: ProducerSettings,
+    /// Its records are kept in the checkpoint store until they are committed, so that `replay` may write them again
+    /// when the log does not have them any more.
+    pub journal: bool,
 }
 
 /// Producer settings of a sink.
@@ -130,6 +133,7 @@ impl KafkaSink {
             guarantee: Guarantee::default(),
             route: Route::topic(topic),
             producer: ProducerSettings::default(),
+            journal: false,
         }
     }
 
@@ -137,6 +141,12 @@ impl KafkaSink {
     #[must_use]
     pub fn guarantee(self, guarantee: Guarantee) -> Self {
         Self { guarantee, ..self }
+    }
+
+    /// The same sink with a journal, or without one.
+    #[must_use]
+    pub fn journal(self, journal: bool) -> Self {
+        Self { journal, ..self }
     }
 }
 
@@ -336,13 +346,22 @@ impl Job {
                 ))
             })?;
             check_delivery(sink)?;
-            let group = groups
-                .entry((name.clone(), sink.guarantee))
-                .or_insert_with(|| KafkaSinks::new(name.clone(), sink.guarantee, sink.producer.clone()));
-            if *group.producer() != sink.producer {
+            check_journal(sink)?;
+            let group = groups.entry((name.clone(), sink.guarantee)).or_insert_with(|| {
+                KafkaSinks::new(name.clone(), sink.guarantee, sink.producer.clone(), sink.journal)
+            });
+            let (producer, journal) = group.settings();
+            if *producer != sink.producer {
                 return Err(contradiction(format!(
                     "sink {}: the sinks of cluster {name} with one guarantee share a transaction and a producer, so \
                      compression, linger, batch, buffer and delivery_timeout must be the same on all of them",
+                    sink.route.name()
+                )));
+            }
+            if journal != sink.journal {
+                return Err(contradiction(format!(
+                    "sink {}: the exactly-once sinks of cluster {name} are one transaction, which can be written again from \
+                     a journal of all its records only; set journal = true on each of them, or on none",
                     sink.route.name()
                 )));
             }
@@ -366,6 +385,28 @@ fn check_delivery(sink: &KafkaSink) -> Result<(), JobError> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// A journal stands behind a transaction, whose records could be lost after they were counted as written.
+fn check_journal(sink: &KafkaSink) -> Result<(), JobError> {
+    if !sink.journal {
+        return Ok(());
+    }
+    if sink.guarantee != Guarantee::ExactlyOnce {
+        return Err(contradiction(format!(
+            "sink {}: journal = true keeps the records of a transaction, and guarantee {:?} has none; set guarantee = \
+             \"exactly-once\", or take journal out",
+            sink.route.name(),
+            sink.guarantee
+        )));
+    }
+    if !journal::AVAILABLE {
+        return Err(contradiction(format!(
+            "sink {}: journal = true, and this build of hapax has no journals (feature `journal`)",
+            sink.route.name()
+        )));
+    }
+    Ok(())
 }
 
 /// A checked job.

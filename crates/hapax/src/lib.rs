@@ -36,6 +36,7 @@ pub mod decider;
 pub mod error;
 mod incident;
 pub mod job;
+mod journal;
 mod limits;
 pub mod operator;
 mod progress;

@@ -358,6 +358,9 @@ impl Files for SmallDisk {
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         RealFiles.create_dir_all(path)
     }
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        RealFiles.sync_folder(path)
+    }
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         RealFiles.list(path)
     }

@@ -81,6 +81,7 @@ impl Kind {
                 "batch",
                 "buffer",
                 "delivery_timeout",
+                "journal",
                 "file",
             ],
         }
@@ -101,7 +102,7 @@ impl Kind {
 }
 
 /// Settings that others have and this file does not, and why.
-const EXPLAINED: [(&[&str], &str); 7] = [
+const EXPLAINED: [(&[&str], &str); 6] = [
     (
         &["acks", "required_acks", "request.required.acks"],
         "acks is not a setting: records are always written with acks = all by an idempotent producer, because nothing \
@@ -123,7 +124,6 @@ const EXPLAINED: [(&[&str], &str); 7] = [
         &["tls", "ssl", "sasl", "security", "username", "password"],
         "TLS and SASL are not in this release: brokers must have a plaintext listener",
     ),
-    (&["journal"], "journals are not in this release; recovery can resume and rewind"),
     (
         &["dead_letters", "dead_letter"],
         "dead letters are not in this release; set on_error = \"skip\" or \"stop\"",

@@ -9,7 +9,7 @@ use hapax::{
 };
 use std::path::PathBuf;
 
-const OF_KAFKA: [&str; 9] = [
+const OF_KAFKA: [&str; 10] = [
     "cluster",
     "topic",
     "partition",
@@ -19,6 +19,7 @@ const OF_KAFKA: [&str; 9] = [
     "batch",
     "buffer",
     "delivery_timeout",
+    "journal",
 ];
 
 const GUARANTEES: [(&str, Guarantee); 3] = [
@@ -80,6 +81,7 @@ fn kafka<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Result<KafkaSink, C
         guarantee,
         route,
         producer: producer(section)?,
+        journal: section.boolean("journal")?.unwrap_or_default(),
     })
 }
 

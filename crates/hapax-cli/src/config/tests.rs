@@ -192,7 +192,6 @@ fn what_others_have_is_explained() {
         ("[[sink]]", "transactional_id = \"x\"", "follow from the job's name"),
         ("[[sink]]", "retries = 3", "always idempotent"),
         ("[cluster.main]", "tls = true", "TLS and SASL are not in this release"),
-        ("[[sink]]", "journal = true", "journals are not in this release"),
         ("[[operator]]", "dead_letters = \"t\"", "dead letters are not in this release"),
     ] {
         let error = wrong(section, line);

@@ -32,6 +32,7 @@ use crate::{
     handle::{Handle, LAST_PRODUCER_EPOCH},
     id::{Epoch, IdAt, Identity, RunNonce, SlotNumber},
     invariant::{Broken, holds},
+    journal::Journal,
     limits::HURRY_MS,
     position::Positions,
     slot::SlotBody,
@@ -167,6 +168,8 @@ pub enum Effect {
         handle: Handle,
         /// How: from the log, or from the journal.
         strategy: Strategy,
+        /// The journal of its lane, where one was kept.
+        journal: Option<Journal>,
         /// The number that they are written under.
         epoch: Epoch,
         /// The identity of the id that belongs to this number.
@@ -181,6 +184,8 @@ pub enum Effect {
         lanes: Vec<Handle>,
         /// `abandon` or `set-aside`.
         strategy: Strategy,
+        /// Journals of their lanes, as far as they were kept.
+        journals: Vec<Journal>,
     },
     /// Is the newest claim still this run's? Asked before a person is called, because a newer run changes what an
     /// older one sees at the brokers. [`Input::ClaimHolds`] or [`Input::ChainMoved`].
@@ -553,7 +558,8 @@ impl Recovery {
                     let is_committed = |case: &&Case| *case.fate() == LaneFate::Committed;
                     let committed = self.cases.values().filter(is_committed);
                     let committed = committed.map(|case| case.handle().clone()).collect();
-                    self.effects.push_back(Effect::GiveUp { committed, lanes, strategy });
+                    let journals = lanes.iter().filter_map(|handle| self.journal(handle)).collect();
+                    self.effects.push_back(Effect::GiveUp { committed, lanes, strategy, journals });
                 }
             }
             Plan::Stop(passed_over) => {
@@ -601,9 +607,15 @@ impl Recovery {
             assert!(self.clearing.contains(&fresh), "{fresh} is neither cleared nor being cleared");
             return;
         };
-        let epoch = self.fresh_epoch(&handle);
+        let (epoch, journal) = (self.fresh_epoch(&handle), self.journal(&handle));
         self.case(&handle.at()).repair();
-        self.effects.push_back(Effect::Repair { handle, strategy, epoch, identity });
+        self.effects.push_back(Effect::Repair { handle, strategy, journal, epoch, identity });
+    }
+
+    /// The journal of a handle's lane: of the epoch in doubt, whichever number the handle was prepared again under.
+    fn journal(&self, handle: &Handle) -> Option<Journal> {
+        let journals = self.unresolved.iter().flat_map(|unresolved| &unresolved.manifest.journals);
+        journals.into_iter().find(|journal| journal.lane == handle.lane).cloned()
     }
 
     fn repaired(&mut self, at: IdAt, strategy: Strategy, outcome: Result<Handle, String>) {

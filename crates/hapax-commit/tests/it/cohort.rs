@@ -48,7 +48,7 @@ impl Driver {
             let own = handles.iter().filter(|handle| handle.lane == lane(shard)).cloned();
             let handles = own.map(|handle| PreparedHandle { handle, deadline_ms: FAR_MS }).collect();
             let positions = positions(10 * epoch).into_iter().skip(shard as usize).take(1).collect();
-            let share = Share { positions, handles, drained };
+            let share = Share { positions, handles, drained, ..Share::default() };
             effects = self.step(Input::ShardPrepared { shard: ShardId(shard), epoch: Epoch(epoch), share });
         }
         effects
@@ -99,8 +99,12 @@ fn recorded(epoch: u64) -> Effect {
 }
 
 fn manifest(slot: u64, epoch: u64, handles: Vec<Handle>) -> Effect {
-    let body =
-        SlotBody::Manifest(Manifest { epoch: Epoch(epoch), positions: positions(10 * epoch), handles });
+    let body = SlotBody::Manifest(Manifest {
+        epoch: Epoch(epoch),
+        positions: positions(10 * epoch),
+        handles,
+        journals: Vec::new(),
+    });
     Effect::PutSlot { number: SlotNumber(slot), body }
 }
 

@@ -103,7 +103,7 @@ impl World {
                 Input::ReadBack { at: handle.at(), partitions: self.partitions(handle) }
             }
             Effect::ProbeSources { .. } => Input::SourcesProbed(Ok(())),
-            Effect::Repair { handle, strategy, epoch, identity } => {
+            Effect::Repair { handle, strategy, epoch, identity, .. } => {
                 let outcome = Ok(self.broker.write_again(handle, *epoch, *identity).unwrap());
                 Input::Repaired { at: handle.at(), strategy: *strategy, outcome }
             }

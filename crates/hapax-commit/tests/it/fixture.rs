@@ -61,7 +61,12 @@ pub(crate) fn positions(next: u64) -> Positions {
 
 /// Positions at ten records per epoch.
 pub(crate) fn manifest(epoch: u64, handles: Vec<Handle>) -> SlotBody {
-    SlotBody::Manifest(Manifest { epoch: Epoch(epoch), positions: positions(10 * epoch), handles })
+    SlotBody::Manifest(Manifest {
+        epoch: Epoch(epoch),
+        positions: positions(10 * epoch),
+        handles,
+        journals: Vec::new(),
+    })
 }
 
 pub(crate) fn proven(epoch: u64) -> SlotBody {

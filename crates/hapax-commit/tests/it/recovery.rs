@@ -107,7 +107,7 @@ impl Brokers {
                 Input::ReadBack { at: handle.at(), partitions: self.partitions(handle) }
             }
             Effect::ProbeSources { .. } => Input::SourcesProbed(self.sources.clone().map_or(Ok(()), Err)),
-            Effect::Repair { handle, strategy, epoch, identity } => {
+            Effect::Repair { handle, strategy, epoch, identity, .. } => {
                 let new = again(handle, *epoch, *identity);
                 let producer_epoch = ProducerEpoch(identity.producer_epoch.0 + 1);
                 self.markers
@@ -448,7 +448,7 @@ fn records_are_given_up_by_a_slot_that_names_the_incident() {
     brokers.repairs.insert(Strategy::SetAside, "neither log nor journal has them".into());
     let effects = recover_with(&in_doubt(), &mut brokers, &allowed);
     let given_up = effects.iter().filter_map(|effect| match effect {
-        Effect::GiveUp { committed, lanes, strategy } => {
+        Effect::GiveUp { committed, lanes, strategy, .. } => {
             assert_eq!(committed, &[handle(0, 2)]);
             Some((lanes.clone(), *strategy))
         }

@@ -104,7 +104,7 @@ impl LaneProducer {
         self.shared.state().open(epoch, open_as);
     }
 
-    /// Appends a record if there is room for it now; `false`: nothing was appended.
+    /// Appends a record if there is room for it now; the partition that it goes to. `None`: nothing was appended.
     ///
     /// # Errors
     /// The producer's failure, if there is one. A record that cannot be encoded or names a partition that does not
@@ -112,27 +112,35 @@ impl LaneProducer {
     ///
     /// # Panics
     /// When no epoch is open, or the topic is another producer's.
-    pub fn try_write(&mut self, to: Destination<'_>, record: RecordRef<'_>) -> Result<bool, ProduceError> {
+    pub fn try_write(
+        &mut self,
+        to: Destination<'_>,
+        record: RecordRef<'_>,
+    ) -> Result<Option<i32>, ProduceError> {
         let appended = self.shared.state().append(to, &record, || self.shared.host.now())?;
-        if appended != Appended::Quietly {
+        let (placed, wake) = match appended {
+            Appended::To { partition, wake } => (Some(partition), wake),
+            Appended::NoRoom => (None, true),
+        };
+        if wake {
             self.shared.wake.notify_one();
         }
-        Ok(appended != Appended::NoRoom)
+        Ok(placed)
     }
 
-    /// Appends a record, as soon as there is room for it. Dropping the future appends nothing and loses nothing that
+    /// Appends a record, as soon as there is room for it; the partition that it goes to. Dropping the future appends nothing and loses nothing that
     /// was appended before.
     ///
     /// # Errors
     /// As [`LaneProducer::try_write`].
-    pub async fn write(&mut self, to: Destination<'_>, record: RecordRef<'_>) -> Result<(), ProduceError> {
+    pub async fn write(&mut self, to: Destination<'_>, record: RecordRef<'_>) -> Result<i32, ProduceError> {
         let shared = Arc::clone(&self.shared);
         loop {
             let progress = shared.progress.notified();
             tokio::pin!(progress);
             progress.as_mut().enable();
-            if self.try_write(to, record)? {
-                return Ok(());
+            if let Some(partition) = self.try_write(to, record)? {
+                return Ok(partition);
             }
             progress.await;
         }

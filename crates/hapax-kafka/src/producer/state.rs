@@ -61,13 +61,16 @@ pub(super) struct State {
     abandoned: Option<Identity>,
 }
 
-/// What the writing side has to do after an append.
+/// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Appended {
-    /// Nothing.
-    Quietly,
-    /// Wake the sender: there is something to send, or a linger begins.
-    Wake,
+    /// It is in a batch.
+    To {
+        /// The partition.
+        partition: i32,
+        /// Wake the sender: there is something to send, or a linger begins.
+        wake: bool,
+    },
     /// The buffer is full, nothing was appended: wake the sender, wait.
     NoRoom,
 }
@@ -163,7 +166,7 @@ impl State {
         if let Some(epoch) = &mut self.epoch {
             epoch.bytes += bytes as u64;
         }
-        Ok(if sealed || is_new { Appended::Wake } else { Appended::Quietly })
+        Ok(Appended::To { partition: writer.partition, wake: sealed || is_new })
     }
 
     /// The partition of a record; a batch that is too full for it is sealed.

@@ -30,6 +30,15 @@ impl<'a> Headers<'a> {
         }
     }
 
+    /// The headers in order.
+    pub fn iter(&self) -> impl Iterator<Item = Header<'a>> + use<'a> {
+        let (list, encoded) = match *self {
+            Self::List(list) => (list, None),
+            Self::Encoded(encoded) => (&[][..], Some(encoded)),
+        };
+        list.iter().copied().chain(encoded.into_iter().flatten())
+    }
+
     pub(super) fn count(&self) -> usize {
         match self {
             Self::List(list) => list.len(),

@@ -155,8 +155,10 @@ impl FaultyStore {
     }
 }
 
+/// A slot, or a part of a journal.
 fn is_slot(path: &Path) -> bool {
-    path.as_ref().contains("/chain/") && path.filename().is_some_and(|name| !name.starts_with('.'))
+    ["/chain/", "/journal/"].iter().any(|folder| path.as_ref().contains(folder))
+        && path.filename().is_some_and(|name| !name.starts_with('.'))
 }
 
 #[async_trait]

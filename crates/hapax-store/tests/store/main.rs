@@ -6,6 +6,8 @@ mod chain;
 mod fault;
 mod golden;
 mod job;
+#[cfg(feature = "journal")]
+mod journal;
 mod local;
 mod put;
 mod sample;

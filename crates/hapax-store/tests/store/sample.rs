@@ -119,7 +119,8 @@ pub(crate) fn handle(epoch: u64) -> Handle {
 pub(crate) fn manifest(number: u64, generation: u64, run: RunNonce, epoch: u64) -> Slot {
     let mut positions = record(&job()).genesis;
     positions.values_mut().for_each(|position| position.next += 10 * epoch);
-    let body = Manifest { epoch: Epoch(epoch), positions, handles: vec![handle(epoch)] };
+    let body =
+        Manifest { epoch: Epoch(epoch), positions, handles: vec![handle(epoch)], journals: Vec::new() };
     slot(number, generation, run, SlotBody::Manifest(body))
 }
 

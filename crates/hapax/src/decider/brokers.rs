@@ -2,7 +2,7 @@
 //!
 //! Every answer is turned into the protocol's own words here; nothing is judged.
 
-use super::{repair, told::marker_of};
+use super::{records, told::marker_of};
 use crate::{
     cluster::Clusters,
     error::{Code, JobError, with_causes},
@@ -220,7 +220,7 @@ impl Brokers {
         if self.whole.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity) {
             return Ok(Some(Ok(())));
         }
-        match repair::compare(&self.host, client, handle).await {
+        match records::compare_log(&self.host, client, handle).await {
             Ok(()) => {
                 self.whole.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);
                 Ok(Some(Ok(())))

@@ -10,15 +10,16 @@ use crate::{
     job::Plan,
     limits,
     progress::Counters,
+    sink::JournalPlace,
     source::{BoxFuture, SourceContext},
     stop::StopSignal,
 };
 use hapax_commit::{
-    Claim, DeciderKind, Generation, Identity, JobRecord, LaneId, RunNonce, ShardId, Slot, SlotBody,
+    Claim, DeciderKind, Generation, Identity, JobRecord, Journal, LaneId, RunNonce, ShardId, Slot, SlotBody,
     SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
 };
 use hapax_host::Host;
-use hapax_store::{Chain, PutOutcome};
+use hapax_store::{Chain, Journals, PutOutcome};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -34,6 +35,7 @@ pub(crate) struct CheckpointStart {
     pub(crate) brokers: Brokers,
     pub(crate) record: JobRecord,
     pub(crate) chain: Chain,
+    pub(crate) journals: Journals,
     /// The job had a life before this one, or is begun anew by this process.
     pub(crate) begun_anew: bool,
     /// Strategies for an epoch that an earlier run has left in doubt.
@@ -92,6 +94,12 @@ impl CheckpointDecider {
     /// This run's claim.
     pub(crate) fn claimed(&self) -> Option<Generation> {
         self.generation
+    }
+
+    /// Where this run keeps its journals.
+    pub(crate) fn journal_place(&self) -> JournalPlace {
+        let generation = self.generation.expect("a run keeps journals after its claim");
+        JournalPlace { journals: self.start.journals.clone(), generation }
     }
 
     /// This run.
@@ -239,10 +247,25 @@ impl CheckpointDecider {
         self.lanes().into_iter().map(|lane| (lane.clone(), of(&lane))).collect()
     }
 
+    /// Removes the journals of the epoch that was in doubt: its outcome is in the chain. A job that has ended needs no
+    /// others either. What is not removed here, the first epoch of this run takes along.
+    async fn tidy(&self, in_doubt: &[Journal], has_ended: bool) {
+        let JournalPlace { journals, generation } = self.journal_place();
+        let removed = match (journals.remove(in_doubt).await, has_ended) {
+            (Ok(()), true) => journals.remove_older(generation).await.map(drop),
+            (removed, _) => removed,
+        };
+        if let Err(error) = removed {
+            tracing::warn!(job = %self.start.plan.name, "removing journals that are not needed any more: {error}");
+        }
+    }
+
     async fn taken_over(&mut self) -> Result<Takeover, JobError> {
         self.claim().await?;
         recover::refuse_commits_of_undecided(self).await?;
+        let in_doubt = self.view.unresolved().map_or_else(Vec::new, |some| some.manifest.journals.clone());
         let done = recover::resolve(self).await?;
+        self.tidy(&in_doubt, done.finished).await;
         let identities = self.identities(&done);
         self.cleared = done.identities;
         let start = done.start;

@@ -2,7 +2,7 @@
 //!
 //! Owns the timing of barriers and the tasks of puts and commits. Decides nothing: the machine does.
 
-use super::{RunEnd, ShardLinks, checkpoint::CheckpointDecider};
+use super::{RunEnd, ShardLinks, checkpoint::CheckpointDecider, tidy::Tidy};
 use crate::{
     crash::Point,
     error::{Code, JobError},
@@ -57,6 +57,7 @@ pub(super) async fn drive(
         stop_by: None,
         last_barrier: false,
         shards_gone: false,
+        tidy: Tidy::new(decider.start.plan.name.clone(), decider.journal_place()),
         decider,
     };
     drive.run(stop).await
@@ -82,6 +83,7 @@ struct Drive<'a> {
     last_barrier: bool,
     /// Every shard has ended.
     shards_gone: bool,
+    tidy: Tidy,
 }
 
 enum Event {
@@ -91,6 +93,8 @@ enum Event {
     Ended(Ended),
     StopWanted,
     StopOverdue,
+    /// Journals were removed.
+    Tidied,
 }
 
 impl Drive<'_> {
@@ -142,6 +146,7 @@ impl Drive<'_> {
             Some(ended) = self.ending.next(), if !self.ending.is_empty() => Event::Ended(ended),
             event = self.events.recv(), if !self.shards_gone => Event::Shard(event),
             () = overdue => Event::StopOverdue,
+            () = self.tidy.step() => Event::Tidied,
             () = host.sleep(due.saturating_duration_since(now)) => Event::Tick,
         }
     }
@@ -158,6 +163,7 @@ impl Drive<'_> {
                 Input::StopWanted
             }
             Event::StopOverdue => return Err(self.overdue()),
+            Event::Tidied => return Ok(None),
             Event::Put(slot, outcome) => {
                 self.put = None;
                 self.settled(&slot, outcome)?
@@ -220,7 +226,9 @@ impl Drive<'_> {
         match outcome {
             PutOutcome::Stored => {
                 self.decider.apply(slot)?;
+                self.tidy.stored();
                 if let SlotBody::Manifest(manifest) = &slot.body {
+                    self.tidy.decided(manifest);
                     self.decider.start.crash.reach(Point::K2Decided, manifest.epoch);
                 }
                 Ok(Input::SlotStored { number: slot.number })
@@ -320,6 +328,7 @@ impl Drive<'_> {
     /// The outcome of an epoch is in the chain: its ids are free, old checkpoints go.
     async fn recorded(&mut self, epoch: Epoch) {
         self.decider.start.crash.reach(Point::K5Proven, epoch);
+        self.tidy.recorded(epoch);
         let next = Arc::new(self.ended.remove(&epoch).unwrap_or_default());
         self.tell_shards(&ToShard::Recorded { epoch, next }).await;
         let committed_ms = self.decider.start.host.wall_ms();
@@ -382,6 +391,9 @@ impl Drive<'_> {
 
     async fn end(mut self, end: End) -> Result<RunEnd, JobError> {
         self.tell_progress();
+        if matches!(end, End::Finished | End::Stopped) {
+            self.tidy.finish().await;
+        }
         match end {
             End::Finished => Ok(RunEnd::Finished),
             End::Stopped => Ok(RunEnd::Stopped),

@@ -11,7 +11,7 @@
 //! read the chain - may it end so? - claim - may it still? - does the chain end with our claim? - end
 //! ```
 
-use super::checkpoint::CheckpointDecider;
+use super::{checkpoint::CheckpointDecider, recover::chain_moved};
 use crate::{
     error::{Code, JobError, with_causes},
     limits,
@@ -394,12 +394,9 @@ impl CheckpointDecider {
 
     /// Does the chain still end with our claim? A run that came behind it may have decided on what is to be ended.
     async fn check_claim(&mut self) -> Result<(), JobError> {
-        let next = self.view.next_slot();
-        let attempted = || format!("job {}: looking at slot {next} before ending", self.start.plan.name);
-        let slot = self.start.chain.get(next).await;
-        match slot.map_err(|error| JobError::store(attempted(), error))? {
-            Some(_) => Err(self.fenced().await),
-            None => Ok(()),
+        match chain_moved(self, "ending").await? {
+            true => Err(self.fenced().await),
+            false => Ok(()),
         }
     }
 

@@ -1,11 +1,14 @@
 //! What makes an epoch final, and what is done about an epoch whose outcome is in doubt.
 
+mod aside;
 mod brokers;
 mod checkpoint;
 mod coordinate;
 pub(crate) mod inspect;
+mod records;
 mod recover;
 mod repair;
+mod tidy;
 mod told;
 
 pub(crate) use brokers::Brokers;

@@ -3,18 +3,22 @@
 //! Owns no judgement. Effects that do not depend on each other run at once; a put runs alone.
 
 use super::{
+    aside::{Aside, Lost},
     checkpoint::CheckpointDecider,
-    repair::{self, Rewrite},
+    records::Origin,
+    repair::Again,
 };
 use crate::{
     crash::Point,
     error::{Code, JobError, with_causes},
-    incident, limits,
+    incident,
+    job::{Plan, ProducerSettings},
+    limits,
     source::SourceError,
 };
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
-    Epoch, Handle, Identity, Slot, SlotBody, SlotNumber, Strategy,
+    Epoch, Handle, Identity, Journal, LaneId, Slot, SlotBody, SlotNumber, Strategy,
     evidence::{Described, LaneFate, TransactionState, judge_lane, may_hide_commits},
     id::IdAt,
     recovery::{Done, Effect, Input, Recovery},
@@ -200,10 +204,14 @@ fn perform(decider: &CheckpointDecider, effect: Effect) -> Performing {
                 Ok(Performed::Input(Input::SourcesProbed(probed)))
             })
         }
-        Effect::Repair { handle, strategy, epoch, identity } => {
-            again(decider, handle, strategy, epoch, identity)
+        Effect::Repair { handle, strategy, journal, epoch, identity } => {
+            again(decider, Aborted { handle, journal }, strategy, epoch, identity)
         }
-        Effect::GiveUp { committed, lanes, strategy } => give_up(decider, committed, lanes, strategy),
+        Effect::GiveUp { committed, lanes, strategy, journals } => {
+            let journal = |handle: &Handle| journals.iter().find(|one| one.lane == handle.lane).cloned();
+            let lanes = lanes.into_iter().map(|handle| Aborted { journal: journal(&handle), handle });
+            give_up(decider, committed, lanes.collect(), strategy)
+        }
         Effect::CheckClaim => {
             let moved = chain_moved(decider, "stopping for a person");
             Box::pin(async move {
@@ -291,7 +299,7 @@ pub(super) async fn refuse_commits_of_undecided(decider: &mut CheckpointDecider)
 }
 
 /// Does the chain go on behind what this run knows, with another run's slot? Its own proof may just be landing there.
-fn chain_moved(
+pub(super) fn chain_moved(
     decider: &CheckpointDecider,
     before: &str,
 ) -> impl Future<Output = Result<bool, JobError>> + Send + use<> {
@@ -355,42 +363,77 @@ fn end(decider: &CheckpointDecider, handle: Handle, commit: bool) -> Performing 
     })
 }
 
+/// An aborted transaction, and the journal of its records where one was kept.
+struct Aborted {
+    handle: Handle,
+    journal: Option<Journal>,
+}
+
 fn again(
     decider: &CheckpointDecider,
-    handle: Handle,
+    aborted: Aborted,
     strategy: Strategy,
     epoch: Epoch,
     identity: Identity,
 ) -> Performing {
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
-    let (job, timeout) = (decider.start.plan.name.clone(), decider.start.transaction_timeout);
+    let (plan, timeout) = (decider.start.plan.clone(), decider.start.transaction_timeout);
+    let journals = decider.start.journals.clone();
     Box::pin(async move {
-        let client = brokers.client(&handle.cluster_id, &handle_name(&handle)).await?;
-        let rewrite = Rewrite { host: &host, client: &client, handle: &handle, epoch, identity, timeout };
-        let outcome = match strategy {
-            Strategy::Rewrite => rewrite.out_of_log().await?,
-            Strategy::Replay => Err("the epoch has no journal".to_owned()),
-            Strategy::Resume | Strategy::Rewind | Strategy::Abandon | Strategy::SetAside => {
+        let Aborted { handle, journal } = &aborted;
+        let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
+        let settings = settings_of(&plan, &handle.lane);
+        let write = async |origin: Origin<'_>| {
+            let again = Again {
+                host: &host,
+                client: &client,
+                handle,
+                origin,
+                epoch,
+                identity,
+                timeout,
+                settings: &settings,
+            };
+            again.write().await
+        };
+        let outcome = match (strategy, journal) {
+            (Strategy::Rewrite, _) => write(Origin::Log).await?,
+            (Strategy::Replay, Some(journal)) => {
+                write(Origin::Journal { journals: &journals, journal }).await?
+            }
+            (Strategy::Replay, None) => Err("no journal was kept (journal = true on the sink)".to_owned()),
+            (Strategy::Resume | Strategy::Rewind | Strategy::Abandon | Strategy::SetAside, _) => {
                 return Err(JobError::Bug { what: format!("{} writes nothing again", strategy.name()) });
             }
         };
-        if let Err(why) = &outcome {
-            let (id, epoch, strategy) = (&handle.transactional_id, handle.epoch, strategy.name());
-            tracing::warn!(%job, %id, %epoch, "passed over: {strategy}: {why}");
+        let (job, id, of, name) = (&plan.name, &handle.transactional_id, handle.epoch, strategy.name());
+        match &outcome {
+            Ok(_) => {
+                let from = if strategy == Strategy::Replay { "the journal" } else { "the log" };
+                tracing::info!(%job, %id, epoch = %of, "{name}: its records are prepared once more, from {from}");
+            }
+            Err(why) => tracing::warn!(%job, %id, epoch = %of, "passed over: {name}: {why}"),
         }
         Ok(Performed::Input(Input::Repaired { at: handle.at(), strategy, outcome }))
     })
+}
+
+/// How a lane writes; a lane that the plan has no more writes as one without settings.
+fn settings_of(plan: &Plan, lane: &LaneId) -> ProducerSettings {
+    let of_lane = plan.sinks.iter().find(|sink| sink.transactional_cluster() == Some(&lane.cluster));
+    of_lane.and_then(|sink| sink.producer()).cloned().unwrap_or_default()
 }
 
 /// Writes the incident before the slot that names it.
 fn give_up(
     decider: &CheckpointDecider,
     committed: Vec<Handle>,
-    lanes: Vec<Handle>,
+    lanes: Vec<Aborted>,
     strategy: Strategy,
 ) -> Performing {
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
     let (plan, generation) = (decider.start.plan.clone(), decider.generation);
+    let journals = decider.start.journals.clone();
     Box::pin(async move {
         for handle in &committed {
             let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
@@ -398,14 +441,15 @@ fn give_up(
         }
         let mut kept_in = None;
         if strategy == Strategy::SetAside {
-            let mut clients = Vec::new();
-            for handle in &lanes {
+            let mut lost = Vec::new();
+            for Aborted { handle, journal } in &lanes {
                 let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
-                clients.push((client, handle.clone()));
+                lost.push(Lost { client, handle: handle.clone(), journal: journal.clone() });
             }
-            let epoch = lanes.first().map_or(Epoch::GENESIS, |handle| handle.epoch);
+            let epoch = lanes.first().map_or(Epoch::GENESIS, |lane| lane.handle.epoch);
             let path = incident::aside(&host, &plan, epoch);
-            match repair::set_aside(&host, &clients, &path).await? {
+            let aside = Aside { host: &host, journals: &journals, lost: &lost, path: &path };
+            match aside.keep().await? {
                 Ok(()) => kept_in = Some(path),
                 Err(why) => {
                     tracing::warn!(job = %plan.name, "passed over: {}: {why}", strategy.name());
@@ -413,6 +457,7 @@ fn give_up(
                 }
             }
         }
+        let lanes: Vec<Handle> = lanes.into_iter().map(|lane| lane.handle).collect();
         let noted = incident::given_up(&host, &plan, generation, &lanes, kept_in.as_deref())?;
         Ok(Performed::Input(Input::GivenUp(Ok(noted))))
     })

@@ -1,8 +1,8 @@
-//! Writes the records of an aborted transaction again, or keeps them aside.
+//! Writes the records of an aborted transaction again: `rewrite` from the log, `replay` from the journal.
 //!
-//! Owns the two passes of `rewrite`: first every partition is read to its end and compared with the handle, then the
-//! records are read once more and written. What was written is compared with the handle, too, before it is handed out
-//! as prepared. Refuses to write a byte of what is not there in whole, and never ends a transaction.
+//! Owns the two passes: first every record is read and compared with the handle, then they are read once more and
+//! written. What was written is compared with the handle, too, before it is handed out as prepared. Refuses to write a
+//! byte of what is not there in whole, and never ends a transaction.
 //!
 //! ```text
 //!  handle (aborted) --> compare all partitions --> read again, write under the fresh number --> compare --> handle
@@ -11,44 +11,49 @@
 //!                       refused, nothing written                                 refused; the id is cleared again
 //! ```
 
-use crate::error::{Code, JobError, with_causes};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use hapax_commit::{Epoch, Handle, HandlePartition, Identity, TransactionVersion};
-use hapax_host::{Deadline, Host, OpenFile};
+use super::records::{Missing, Origin, RecordReader};
+use crate::{
+    error::{JobError, with_causes},
+    job::ProducerSettings,
+    sink::{Guarantee, SinkError, producer_config},
+};
+use hapax_commit::{Epoch, Handle, HandlePartition, Identity, TransactionVersion, TransactionalId};
+use hapax_host::Host;
 use hapax_kafka::{
     Client,
-    fetch::{WrittenError, WrittenReader},
-    producer::{Destination, LaneProducer, OpenAs, ProduceError, ProducerConfig},
-    record::{Headers, RecordRef, RecordView, Records},
+    producer::{Destination, LaneProducer, OpenAs, ProduceError, ProducerConfig, TopicHandle},
     transaction::{self, LeftOpen},
 };
-use serde_json::{Value, json};
-use std::{collections::BTreeMap, io, path::Path, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 /// What a strategy came to: what it was to make, or why it never can.
 pub(super) type Outcome<T> = Result<Result<T, String>, JobError>;
 
 /// What is written again, and as whom.
-pub(super) struct Rewrite<'a> {
+pub(super) struct Again<'a> {
     pub(super) host: &'a Host,
     pub(super) client: &'a Client,
     /// The aborted transaction.
     pub(super) handle: &'a Handle,
-    /// The number that its records are written under now.
+    /// Where its records are.
+    pub(super) origin: Origin<'a>,
+    /// The number that they are written under now.
     pub(super) epoch: Epoch,
     /// The identity of the id that belongs to that number.
     pub(super) identity: Identity,
     pub(super) timeout: Duration,
+    /// How the lane writes.
+    pub(super) settings: &'a ProducerSettings,
 }
 
-impl Rewrite<'_> {
-    /// From the log.
+impl Again<'_> {
+    /// Writes everything and prepares it.
     ///
     /// # Errors
-    /// Brokers that do not answer now, or refuse: nothing is known then, and another run may try.
-    pub(super) async fn out_of_log(&self) -> Outcome<Handle> {
-        if let Err(error) = compare(self.host, self.client, self.handle).await {
-            return self.unread(error);
+    /// Brokers or store do not answer now, or refuse: nothing is known then, and another run may try.
+    pub(super) async fn write(&self) -> Outcome<Handle> {
+        if let Err(missing) = self.reader().compare().await {
+            return unread(missing);
         }
         if let Some(why) = self.end_left_open().await? {
             return Ok(Err(why));
@@ -56,10 +61,38 @@ impl Rewrite<'_> {
         let version = self.client.transaction_version().await;
         let version = version.map_err(|error| JobError::kafka(self.attempted(), error))?;
         let mut producer = self.producer(version);
+        let topics = match self.topics(&producer).await? {
+            Ok(topics) => topics,
+            Err(why) => return Ok(Err(why)),
+        };
+        let mut reader = self.reader();
+        loop {
+            let chunk = match reader.next().await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => return self.prepared(producer, version).await,
+                Err(missing) => return unread(missing),
+            };
+            for record in chunk.records() {
+                let partition = Some(self.handle.partitions[record.part].partition);
+                let to = Destination { topic: &topics[record.part], partition };
+                if let Err(error) = producer.write(to, record.as_it_was()).await {
+                    return unwritten(error);
+                }
+            }
+        }
+    }
+
+    fn reader(&self) -> RecordReader<'_> {
+        RecordReader::new(self.host, self.client, self.handle, self.origin)
+    }
+
+    /// The topic of each partition of the handle, which must be the one that was written then.
+    async fn topics(&self, producer: &LaneProducer) -> Outcome<Vec<TopicHandle>> {
+        let mut topics = Vec::new();
         for part in &self.handle.partitions {
             let topic = match producer.topic(&part.topic).await {
                 Ok(topic) => topic,
-                Err(error) => return self.unwritten(error),
+                Err(error) => return unwritten(error),
             };
             if topic.topic_id() != part.topic_id {
                 return Ok(Err(format!(
@@ -69,29 +102,15 @@ impl Rewrite<'_> {
                     topic.topic_id()
                 )));
             }
-            let to = Destination { topic: &topic, partition: Some(part.partition) };
-            let mut reader = self.reader(part);
-            loop {
-                match reader.next().await {
-                    Ok(Some(records)) => {
-                        for view in records.views() {
-                            if let Err(error) = producer.write(to, as_it_was(&records, view)).await {
-                                return self.unwritten(error);
-                            }
-                        }
-                    }
-                    Ok(None) => break,
-                    Err(error) => return self.unread(error),
-                }
-            }
+            topics.push(topic);
         }
-        self.prepared(producer, version).await
+        Ok(Ok(topics))
     }
 
     /// Before anything is written under the fresh identity, what partitions still hold open of its producer is ended: its
     /// next commit there would make those records visible (KAFKA-20734). A reason, where that may not be done.
     async fn end_left_open(&self) -> Result<Option<String>, JobError> {
-        let id = self.handle.lane.transactional_id(&self.handle.transactional_id.job, self.epoch).to_string();
+        let id = self.id().to_string();
         for part in &self.handle.partitions {
             let own = |producer| (producer == self.identity.producer_id).then(|| id.clone());
             match transaction::end_left_open(self.client, &part.topic, part.partition, own).await {
@@ -103,28 +122,28 @@ impl Rewrite<'_> {
         Ok(None)
     }
 
-    fn reader<'b>(&'b self, part: &'b HandlePartition) -> WrittenReader<'b> {
-        reader(self.host, self.client, self.handle, part)
-    }
-
-    fn producer(&self, transaction_version: TransactionVersion) -> LaneProducer {
+    /// As the lane writes, but that nobody waits longer for a record than its transaction lives.
+    fn producer(&self, version: TransactionVersion) -> LaneProducer {
         let config = ProducerConfig {
             delivery_timeout: Some(self.timeout),
-            transaction_version,
-            transactional: true,
-            ..ProducerConfig::default()
+            ..producer_config(self.settings, Guarantee::ExactlyOnce, version)
         };
         let mut producer = LaneProducer::start(self.client.clone(), config);
-        let id = self.handle.lane.transactional_id(&self.handle.transactional_id.job, self.epoch);
-        producer.open(self.epoch, OpenAs::Transaction { transactional_id: id, identity: self.identity });
+        let open_as = OpenAs::Transaction { transactional_id: self.id(), identity: self.identity };
+        producer.open(self.epoch, open_as);
         producer
+    }
+
+    /// The id of the fresh number.
+    fn id(&self) -> TransactionalId {
+        self.handle.lane.transactional_id(&self.handle.transactional_id.job, self.epoch)
     }
 
     /// Waits for every acknowledgement, and compares what was written with what was aborted.
     async fn prepared(&self, mut producer: LaneProducer, version: TransactionVersion) -> Outcome<Handle> {
         let flushed = match producer.flush().await {
             Ok(flushed) => flushed,
-            Err(error) => return self.unwritten(error),
+            Err(error) => return unwritten(error),
         };
         let (started_ms, _) = flushed.started.expect("a handle has records");
         let old: BTreeMap<_, _> = self.handle.partitions.iter().map(|part| (place(part), part)).collect();
@@ -155,10 +174,7 @@ impl Rewrite<'_> {
         }
         let timeout_ms = i64::try_from(self.timeout.as_millis()).unwrap_or(i64::MAX);
         Ok(Ok(Handle {
-            transactional_id: self
-                .handle
-                .lane
-                .transactional_id(&self.handle.transactional_id.job, self.epoch),
+            transactional_id: self.id(),
             identity: self.identity,
             version,
             epoch: self.epoch,
@@ -172,150 +188,24 @@ impl Rewrite<'_> {
     fn attempted(&self) -> String {
         format!("writing {} of epoch {} again", self.handle.transactional_id, self.handle.epoch)
     }
+}
 
-    fn unread(&self, error: WrittenError) -> Outcome<Handle> {
-        unread(self.attempted(), error)
+/// What is not there for good is a reason to pass a strategy over; the rest ends the run.
+fn unread<T>(missing: Missing) -> Outcome<T> {
+    match missing {
+        Missing::ForGood(why) => Ok(Err(why)),
+        Missing::Now(error) => Err(error),
     }
+}
 
-    /// What a topic refuses it refuses the next time, too; the rest ends the run.
-    fn unwritten(&self, error: ProduceError) -> Outcome<Handle> {
-        if error.is_bad_record() || error.is_refusal() || matches!(error, ProduceError::UnknownTopic { .. }) {
-            return Ok(Err(with_causes(&error)));
-        }
-        Err(JobError::from(crate::sink::SinkError::Produce(error)))
+/// What a topic refuses it refuses the next time, too; the rest ends the run.
+fn unwritten<T>(error: ProduceError) -> Outcome<T> {
+    if error.is_bad_record() || error.is_refusal() || matches!(error, ProduceError::UnknownTopic { .. }) {
+        return Ok(Err(with_causes(&error)));
     }
+    Err(JobError::from(SinkError::Produce(error)))
 }
 
 fn place(part: &HandlePartition) -> (String, i32) {
     (part.topic.clone(), part.partition)
-}
-
-fn reader<'a>(
-    host: &Host,
-    client: &'a Client,
-    handle: &Handle,
-    part: &'a HandlePartition,
-) -> WrittenReader<'a> {
-    // A broker that is away has lost nothing: it is waited for, and each wait is told.
-    WrittenReader::new(client, handle.identity, part, Deadline::after(host.now(), None))
-}
-
-/// Reads everything that a transaction has written, and compares it with its handle.
-///
-/// # Errors
-/// It is not all there, or could not be read now.
-pub(super) async fn compare(host: &Host, client: &Client, handle: &Handle) -> Result<(), WrittenError> {
-    for part in &handle.partitions {
-        let mut reader = reader(host, client, handle, part);
-        while reader.next().await?.is_some() {}
-    }
-    Ok(())
-}
-
-/// What is not there for good is a reason to pass a strategy over; the rest ends the run.
-fn unread<T>(attempted: String, error: WrittenError) -> Outcome<T> {
-    if error.is_final() {
-        return Ok(Err(with_causes(&error)));
-    }
-    match error {
-        WrittenError::Fetch(error) => Err(crate::source::SourceError::Fetch(error).into()),
-        WrittenError::Gone { .. } | WrittenError::Incomplete { .. } => {
-            Err(JobError::Bug { what: format!("{attempted}: {error}") })
-        }
-    }
-}
-
-/// A record as it stands in the log.
-fn as_it_was<'a>(records: &'a Records, view: &RecordView) -> RecordRef<'a> {
-    RecordRef {
-        key: records.key(view),
-        value: records.value(view),
-        headers: Headers::Encoded(records.encoded_headers(view)),
-        timestamp: view.timestamp,
-    }
-}
-
-/// Writes the records of aborted transactions into a new file, a line of JSON each.
-///
-/// # Errors
-/// Brokers or the file system do not answer now.
-pub(super) async fn set_aside(host: &Host, clients: &[(Client, Handle)], path: &Path) -> Outcome<()> {
-    for (client, handle) in clients {
-        if let Err(error) = compare(host, client, handle).await {
-            return unread(format!("setting {} aside", handle.transactional_id), error);
-        }
-    }
-    let failed = |error: io::Error| JobError::Run {
-        code: Code::Machine,
-        message: format!("setting records aside in {}: {error}", path.display()),
-    };
-    if let Some(folder) = path.parent() {
-        host.files().create_dir_all(folder).map_err(failed)?;
-    }
-    let mut file = host.files().create_new(path).map_err(failed)?;
-    let written = write_lines(host, clients, &mut *file, &failed).await;
-    if !matches!(written, Ok(Ok(()))) {
-        // A part of the records looks like all of them.
-        let _ = host.files().remove(path);
-    }
-    written
-}
-
-async fn write_lines(
-    host: &Host,
-    clients: &[(Client, Handle)],
-    file: &mut dyn OpenFile,
-    failed: &(dyn Fn(io::Error) -> JobError + Sync),
-) -> Outcome<()> {
-    for (client, handle) in clients {
-        for part in &handle.partitions {
-            let mut reader = reader(host, client, handle, part);
-            loop {
-                match reader.next().await {
-                    Ok(Some(records)) => {
-                        let mut text = Vec::new();
-                        for view in records.views() {
-                            text.extend_from_slice(line(handle, part, &records, view).to_string().as_bytes());
-                            text.push(b'\n');
-                        }
-                        file.write_all(&text).map_err(failed)?;
-                    }
-                    Ok(None) => break,
-                    Err(error) => return unread(format!("setting {} aside", handle.transactional_id), error),
-                }
-            }
-        }
-    }
-    file.sync().map_err(failed)?;
-    Ok(Ok(()))
-}
-
-/// One record, with all that is needed to write it again. Bytes that are not UTF-8 stand in Base64 under another name.
-fn line(handle: &Handle, part: &HandlePartition, records: &Records, view: &RecordView) -> Value {
-    let mut line = json!({
-        "cluster_id": handle.cluster_id,
-        "epoch": handle.epoch.0,
-        "topic": part.topic,
-        "partition": part.partition,
-        "offset": view.offset,
-        "timestamp": view.timestamp,
-    });
-    put_bytes(&mut line, "key", records.key(view));
-    put_bytes(&mut line, "value", records.value(view));
-    let header = |(key, value): (&[u8], Option<&[u8]>)| {
-        let mut one = json!({});
-        put_bytes(&mut one, "key", Some(key));
-        put_bytes(&mut one, "value", value);
-        one
-    };
-    line["headers"] = records.headers(view).map(header).collect();
-    line
-}
-
-fn put_bytes(line: &mut Value, name: &str, bytes: Option<&[u8]>) {
-    match bytes.map(|bytes| (bytes, std::str::from_utf8(bytes))) {
-        None => line[name] = Value::Null,
-        Some((_, Ok(text))) => line[name] = text.into(),
-        Some((bytes, Err(_))) => line[format!("{name}_base64")] = STANDARD.encode(bytes).into(),
-    }
 }

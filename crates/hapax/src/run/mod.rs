@@ -267,7 +267,7 @@ impl Life {
         self.check_incarnation(found.incarnation)?;
         self.fresh = false;
         let (record, transaction_timeout) = (found.record.clone(), found.transaction_timeout);
-        let mut decider = self.decider(&clusters, found);
+        let mut decider = self.decider(&clusters, &store, found);
         self.own_runs.push(decider.run());
         let takeover = decider.take_over().await;
         self.previous = decider.claimed().or(self.previous);
@@ -285,11 +285,12 @@ impl Life {
             run: self.runs,
             layout: record.layout,
             transaction_timeout,
+            journal: decider.journal_place(),
         };
         Ok((decider, takeover, setting))
     }
 
-    fn decider(&self, clusters: &Clusters, found: start::Found) -> CheckpointDecider {
+    fn decider(&self, clusters: &Clusters, store: &Store, found: start::Found) -> CheckpointDecider {
         CheckpointDecider::new(CheckpointStart {
             plan: self.plan.clone(),
             host: self.host.clone(),
@@ -298,6 +299,7 @@ impl Life {
             shards: All.cohorts(&found.record.layout).remove(0).1,
             record: found.record,
             chain: found.chain,
+            journals: store.journals(&self.plan.name, found.incarnation, 0),
             begun_anew: found.begun_anew || self.plan.settings.fresh,
             allowed: self.allowed(),
             inherited: found.inherited,
@@ -322,7 +324,7 @@ impl Life {
         let clusters = Clusters::new(self.host.clone(), &self.plan.clusters);
         let store = start::open(&self.plan, &self.host, &self.store_waits)?;
         let found = start::existing(&self.plan, &self.host, &clusters, &store, reach).await?;
-        Ok(self.decider(&clusters, found))
+        Ok(self.decider(&clusters, &store, found))
     }
 
     /// Somebody has begun the job anew since this process claimed it: that life is not this process's, whatever its

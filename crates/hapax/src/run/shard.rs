@@ -15,7 +15,7 @@ use crate::{
     job::Plan,
     operator::{Operator, Skipped},
     progress::Counters,
-    sink::{SinkError, SinkWriter, WriterContext, each},
+    sink::{JournalPlace, SinkError, SinkWriter, WriterContext, each},
     source::{Chunk, Reader, SourceContext, SourceError},
 };
 use futures::future::select_all;
@@ -75,6 +75,7 @@ pub(crate) struct Surroundings {
     pub(crate) clusters: Clusters,
     pub(crate) counters: Arc<Counters>,
     pub(crate) crash: Arc<dyn CrashPoints>,
+    pub(crate) journal: JournalPlace,
 }
 
 /// Runs a shard to its last barrier; a failure is told to the coordinator.
@@ -140,6 +141,7 @@ impl Shard {
                 shard: start.shard,
                 identities: lane.as_ref().map(|lane| start.identities[lane]),
                 transaction_timeout: start.transaction_timeout,
+                journal: Some(around.journal.clone()),
             };
             let mut writer = sink.writer(cx).await?;
             writer.begin(start.epoch);
@@ -249,19 +251,20 @@ impl Shard {
     async fn end_epoch(&mut self, epoch: Epoch) -> Result<(), JobError> {
         assert_eq!(epoch, self.epoch, "a barrier ends the epoch that the shard writes");
         self.around.crash.reach(Point::K0BeforeFlush, epoch);
-        let mut handles = Vec::new();
+        let (mut handles, mut journals) = (Vec::new(), Vec::new());
         let prepared = each(&mut self.writers, &epoch, |writer, epoch| writer.prepare(*epoch)).await?;
         for (index, (writer, prepared)) in self.writers.iter_mut().zip(prepared).enumerate() {
             Counters::add(&self.around.counters.records_out, prepared.records);
             Counters::add(&self.around.counters.skipped, writer.take_skipped());
             self.around.counters.set_dropped(self.run, self.shard, index, writer.dropped());
+            journals.extend(prepared.journal);
             if let Some(handle) = prepared.handle {
                 let after = |deadline: Instant| deadline.saturating_duration_since(self.zero).as_millis();
                 let deadline_ms = prepared.deadline.map_or(u64::MAX, |deadline| after(deadline) as u64);
                 handles.push(PreparedHandle { handle, deadline_ms });
             }
         }
-        let share = Share { positions: self.positions.clone(), handles, drained: self.drained };
+        let share = Share { positions: self.positions.clone(), handles, journals, drained: self.drained };
         self.touched = false;
         self.barrier_wanted = false;
         self.epoch = epoch.next();

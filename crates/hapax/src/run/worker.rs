@@ -9,6 +9,7 @@ use crate::{
     job::Plan,
     limits,
     progress::Counters,
+    sink::JournalPlace,
     stop::StopSignal,
 };
 use futures::{
@@ -32,6 +33,7 @@ pub(super) struct Setting {
     pub(super) run: u64,
     pub(super) layout: Layout,
     pub(super) transaction_timeout: Duration,
+    pub(super) journal: JournalPlace,
 }
 
 /// The workers of a run and the channels to their shards.
@@ -98,10 +100,11 @@ fn identities_of(
 fn start_one(setting: &Setting, number: usize, starts: Vec<ShardStart>) -> Result<WorkerHandle, JobError> {
     let (plan, host) = (setting.plan.clone(), setting.host.clone());
     let (counters, crash) = (setting.counters.clone(), setting.crash.clone());
+    let journal = setting.journal.clone();
     let job = async move {
         // Connections belong to the runtime that opened them, so each worker has its own.
         let clusters = Clusters::new(host.clone(), &plan.clusters);
-        let around = Surroundings { plan, host, clusters, counters, crash };
+        let around = Surroundings { plan, host, clusters, counters, crash, journal };
         join_all(starts.into_iter().map(|start| run_shard(around.clone(), start))).await;
     };
     let name = format!("hapax-worker-{number}");

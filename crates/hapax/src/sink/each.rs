@@ -64,7 +64,7 @@ mod tests {
             match self.0 {
                 Flush::Waits => Box::pin(future::pending()),
                 Flush::Done | Flush::ThenFails => {
-                    Box::pin(future::ready(Ok(Prepared { handle: None, deadline: None, records: self.1 })))
+                    Box::pin(future::ready(Ok(Prepared { records: self.1, ..Prepared::default() })))
                 }
             }
         }

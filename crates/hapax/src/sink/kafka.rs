@@ -1,25 +1,31 @@
 //! The Kafka sink: a lane for each shard and cluster (exactly once), or an idempotent writer behind the same gate.
 //!
 //! Owns: which topic and partition a record goes to, when a lane needs a new identity, and what a handle says.
+//! Where a journal is asked for, every record that is in a batch is in the journal before the next one is taken.
 //! Refuses: ending transactions; that is the decider's, live and in recovery alike.
 
-use super::{BoxFuture, Guarantee, Prepared, Sink, SinkError, SinkWriter, WriterContext, oversize::Oversize};
+use super::{
+    BoxFuture, Guarantee, Prepared, Sink, SinkError, SinkWriter, WriterContext, oversize::Oversize,
+    producer_config,
+};
 use crate::{
     batch::{Batch, Origin, RecordRef},
     cluster::Clusters,
     job::ProducerSettings,
+    journal::Recorder,
     limits,
     operator::OnError,
     source::{SourceTopic, UNKNOWN_TOPIC, described_topics},
 };
+use futures::future::try_join;
 use hapax_commit::{
-    Epoch, HandlePartition, Identity, LaneId, Name, TransactionVersion,
+    Epoch, HandlePartition, Identity, Journal, LaneId, Name, TransactionVersion,
     lane::{Lane, LaneConfig, Outcome, Written},
 };
 use hapax_host::{Deadline, Instant};
 use hapax_kafka::{
     Client,
-    producer::{Destination, Flushed, LaneProducer, OpenAs, ProducerConfig, TopicHandle},
+    producer::{Destination, Flushed, LaneProducer, OpenAs, TopicHandle},
     record,
     transaction::{self, Lifetime},
 };
@@ -71,21 +77,28 @@ pub struct KafkaSinks {
     name: String,
     guarantee: Guarantee,
     producer: ProducerSettings,
+    /// What it writes is kept in a journal, too.
+    journal: bool,
     routes: Vec<Route>,
 }
 
 impl KafkaSinks {
-    pub(crate) fn new(cluster: Name, guarantee: Guarantee, producer: ProducerSettings) -> Self {
+    pub(crate) fn new(
+        cluster: Name,
+        guarantee: Guarantee,
+        producer: ProducerSettings,
+        journal: bool,
+    ) -> Self {
         let name = cluster.to_string();
-        Self { cluster, name, guarantee, producer, routes: Vec::new() }
+        Self { cluster, name, guarantee, producer, journal, routes: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, route: Route) {
         self.routes.push(route);
     }
 
-    pub(crate) fn producer(&self) -> &ProducerSettings {
-        &self.producer
+    pub(crate) fn settings(&self) -> (&ProducerSettings, bool) {
+        (&self.producer, self.journal)
     }
 
     async fn start(&self, cx: WriterContext) -> Result<KafkaWriter, SinkError> {
@@ -98,13 +111,15 @@ impl KafkaSinks {
                 Mode::Idempotent(transaction::init_idempotent(&client, patience).await?)
             }
         };
-        let producer = LaneProducer::start(client.clone(), self.producer_config(version));
+        let config = producer_config(&self.producer, self.guarantee, version);
+        let producer = LaneProducer::start(client.clone(), config);
         Ok(KafkaWriter {
             sink: self.clone(),
             cx,
             client,
             mode,
             producer,
+            recorder: None,
             topics: HashMap::new(),
             oversize: Oversize::new(self.producer.compression),
             skipped: 0,
@@ -113,38 +128,20 @@ impl KafkaSinks {
         })
     }
 
+    fn lane_id(&self, cx: &WriterContext) -> LaneId {
+        LaneId { cluster: self.cluster.clone(), shard: cx.shard }
+    }
+
     fn lane(&self, cx: &WriterContext, client: &Client, version: TransactionVersion) -> Lane {
         let config = LaneConfig {
             job: cx.job.clone(),
-            lane: LaneId { cluster: self.cluster.clone(), shard: cx.shard },
+            lane: self.lane_id(cx),
             cluster_id: client.cluster_id().to_owned(),
             brokers: cx.clusters.cluster(&self.cluster).brokers.clone(),
             version,
         };
         Lane::new(config, cx.identities.expect("a transactional sink is started after its ids are cleared"))
     }
-
-    fn producer_config(&self, version: TransactionVersion) -> ProducerConfig {
-        let ProducerSettings { compression, linger, batch, buffer, delivery_timeout } = self.producer;
-        ProducerConfig {
-            compression,
-            linger,
-            batch_bytes: batch,
-            buffer_bytes: buffer,
-            delivery_timeout,
-            request_timeout: request_timeout(linger, delivery_timeout),
-            transaction_version: version,
-            transactional: self.guarantee == Guarantee::ExactlyOnce,
-            best_effort: self.guarantee == Guarantee::None,
-            ..ProducerConfig::default()
-        }
-    }
-}
-
-/// A record's first attempt ends, one way or the other, before the record may be given up.
-fn request_timeout(linger: Duration, delivery_timeout: Option<Duration>) -> Duration {
-    let left = delivery_timeout.map_or(limits::REQUEST_TIMEOUT, |limit| limit.saturating_sub(linger));
-    left.clamp(limits::MIN_REQUEST_TIMEOUT, limits::REQUEST_TIMEOUT)
 }
 
 /// How long one attempt to get an identity may take before the run is given up and begun again.
@@ -163,6 +160,10 @@ impl Sink for KafkaSinks {
 
     fn transactional_cluster(&self) -> Option<&Name> {
         (self.guarantee == Guarantee::ExactlyOnce).then_some(&self.cluster)
+    }
+
+    fn producer(&self) -> Option<&ProducerSettings> {
+        Some(&self.producer)
     }
 
     fn topics<'a>(&'a self, clusters: &'a Clusters) -> BoxFuture<'a, Result<Vec<SourceTopic>, SinkError>> {
@@ -205,6 +206,8 @@ struct KafkaWriter {
     client: Client,
     mode: Mode,
     producer: LaneProducer,
+    /// The journal of the open epoch, where one is kept.
+    recorder: Option<Recorder>,
     topics: HashMap<String, TopicHandle>,
     oversize: Oversize,
     /// Records left out because of their size, since they were last asked for.
@@ -248,6 +251,10 @@ impl KafkaWriter {
             }
         };
         self.producer.open(self.epoch, open_as);
+        if self.sink.journal {
+            let place = self.cx.journal.as_ref().expect("a run that keeps journals says where");
+            self.recorder = Some(Recorder::begin(place, self.sink.lane_id(&self.cx), self.epoch));
+        }
         self.is_open = true;
         Ok(())
     }
@@ -295,10 +302,14 @@ impl KafkaWriter {
             return Ok(());
         }
         let to = Destination { topic, partition };
-        if !self.producer.try_write(to, encoded)? {
-            self.producer.write(to, encoded).await?;
+        let placed = match self.producer.try_write(to, encoded)? {
+            Some(placed) => placed,
+            None => self.producer.write(to, encoded).await?,
+        };
+        match &mut self.recorder {
+            Some(recorder) => recorder.append(topic.name(), placed, &encoded).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Too large for the topic, and the sink's policy says to go on without it?
@@ -401,24 +412,35 @@ impl KafkaWriter {
     async fn settle(&mut self, epoch: Epoch) -> Result<Prepared, SinkError> {
         assert_eq!(epoch, self.epoch, "a barrier ends the open epoch");
         if !self.is_open {
-            return Ok(Prepared { handle: None, deadline: None, records: 0 });
+            return Ok(Prepared::default());
         }
         if let Mode::Lane(lane) = &mut self.mode {
             lane.flushing(epoch);
         }
-        let flushed = self.producer.flush().await?;
+        let kept = keep(self.recorder.take());
+        let (flushed, journal) = try_join(async { Ok(self.producer.flush().await?) }, kept).await?;
         self.is_open = false;
         let records = flushed.partitions.iter().map(|part| part.count).sum();
         let lifetime = self.lifetime();
         let Mode::Lane(lane) = &mut self.mode else {
-            return Ok(Prepared { handle: None, deadline: None, records });
+            return Ok(Prepared { records, ..Prepared::default() });
         };
         let (written, deadline) = written(flushed, lifetime);
         let handle = lane.flushed(epoch, written).map_err(|fault| SinkError::BadRecord {
             sink: self.sink.name.clone(),
             reason: format!("epoch {epoch} was acknowledged with offsets that cannot be ({fault:?})"),
         })?;
-        Ok(Prepared { handle, deadline, records })
+        let fits = |journal: &Journal| handle.as_ref().is_some_and(|handle| journal.fits(handle));
+        let journal = journal.filter(|journal| !journal.parts.is_empty() || handle.is_some());
+        assert!(journal.as_ref().is_none_or(fits), "a journal has every record of its epoch");
+        Ok(Prepared { handle, deadline, journal, records })
+    }
+}
+
+async fn keep(recorder: Option<Recorder>) -> Result<Option<Journal>, SinkError> {
+    match recorder {
+        Some(recorder) => recorder.finish().await.map(Some),
+        None => Ok(None),
     }
 }
 

@@ -255,7 +255,7 @@ impl LinesWriter {
         if self.sink.guarantee == Guarantee::AtLeastOnce && self.written > 0 {
             self.sink.shared.with(|file| file.sync()).map_err(|source| self.sink.failed(source))?;
         }
-        Ok(Prepared { handle: None, deadline: None, records: std::mem::take(&mut self.written) })
+        Ok(Prepared { records: std::mem::take(&mut self.written), ..Prepared::default() })
     }
 }
 

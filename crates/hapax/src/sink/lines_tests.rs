@@ -15,6 +15,7 @@ fn cx(host: &Host, shard: u32) -> WriterContext {
         job: Name::new("orders").unwrap(),
         shard: ShardId(shard),
         identities: None,
+        journal: None,
         transaction_timeout: Duration::from_secs(60),
     }
 }

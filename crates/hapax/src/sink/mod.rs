@@ -8,17 +8,21 @@ mod each;
 mod kafka;
 mod lines;
 mod oversize;
+mod producer;
 
+pub use crate::journal::JournalPlace;
 pub(crate) use each::each;
 pub use kafka::{KafkaSinks, Partitioning, Route};
 pub use lines::{LinesSink, LinesTarget};
+pub(crate) use producer::producer_config;
 
 use crate::{
     batch::Batch,
     cluster::Clusters,
+    job::ProducerSettings,
     source::{BoxFuture, SourceTopic},
 };
-use hapax_commit::{Epoch, Handle, Identity, Name, ShardId};
+use hapax_commit::{Epoch, Handle, Identity, Journal, Name, ShardId};
 use hapax_host::{Host, Instant};
 use std::{fmt, time::Duration};
 
@@ -49,15 +53,19 @@ pub struct WriterContext {
     pub identities: Option<[Identity; 3]>,
     /// How long a transaction may stay open at the broker, where its cluster gives it a time-out at all.
     pub transaction_timeout: Duration,
+    /// Where a transactional sink keeps the journal of its epochs, if it is to have one.
+    pub journal: Option<JournalPlace>,
 }
 
 /// A prepared epoch of one writer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Prepared {
     /// The transaction; none where nothing was written, or without transactions.
     pub handle: Option<Handle>,
     /// When the broker may abort it; none where no time-out ends it.
     pub deadline: Option<Instant>,
+    /// Its records, stored: where the sink keeps a journal.
+    pub journal: Option<Journal>,
     /// Records acknowledged in the epoch.
     pub records: u64,
 }
@@ -72,6 +80,11 @@ pub trait Sink: Send + Sync + fmt::Debug {
 
     /// The cluster whose transactions it uses; its ids are claimed and cleared before anything is written.
     fn transactional_cluster(&self) -> Option<&Name>;
+
+    /// How its lanes write, so that what recovery writes again is written alike.
+    fn producer(&self) -> Option<&ProducerSettings> {
+        None
+    }
 
     /// The topics that it is known to write, checked before the first record.
     fn topics<'a>(&'a self, clusters: &'a Clusters) -> BoxFuture<'a, Result<Vec<SourceTopic>, SinkError>>;
@@ -125,6 +138,17 @@ pub enum SinkError {
     /// A lane could not get the identity for its next transaction.
     #[error(transparent)]
     Init(#[from] hapax_kafka::transaction::InitError),
+    /// The journal of an epoch could not be stored.
+    #[error("storing the journal of lane {lane}, epoch {epoch}")]
+    Journal {
+        /// The lane.
+        lane: String,
+        /// The epoch, which is not decided.
+        epoch: Epoch,
+        /// The cause.
+        #[source]
+        source: Box<hapax_store::StoreError>,
+    },
     /// A record cannot go where it is sent.
     #[error("sink {sink}: {reason}")]
     BadRecord {

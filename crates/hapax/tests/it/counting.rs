@@ -161,7 +161,7 @@ impl SinkWriter for RememberingWriter {
     fn prepare(&mut self, epoch: Epoch) -> BoxFuture<'_, Result<Prepared, SinkError>> {
         *self.seen.lock().unwrap().prepared.entry(epoch.0).or_default() += self.written;
         let records = self.written;
-        Box::pin(async move { Ok(Prepared { handle: None, deadline: None, records }) })
+        Box::pin(async move { Ok(Prepared { records, ..Prepared::default() }) })
     }
 
     fn recorded(&mut self, _: Epoch, _: Option<Identity>) {}

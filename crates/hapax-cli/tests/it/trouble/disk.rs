@@ -95,10 +95,20 @@ impl Disk {
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs mount name spaces")]
 fn a_full_disk_is_waited_for_and_the_output_is_exact() {
+    wait_for_a_full_disk("disk-full", &[]);
+}
+
+#[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "needs mount name spaces")]
+fn a_disk_without_room_for_a_journal_is_waited_for_and_the_output_is_exact() {
+    wait_for_a_full_disk("disk-journal", &["--set", "sink.0.journal=true"]);
+}
+
+fn wait_for_a_full_disk(name: &str, arguments: &[&str]) {
     const COUNT: u64 = 6_000;
     let source = generator(COUNT, 500);
-    let disk = Disk::new(Job::new("disk-full", &source), &source);
-    let mut run = disk.start("run", false, &[]);
+    let disk = Disk::new(Job::new(name, &source), &source);
+    let mut run = disk.start("run", false, arguments);
     disk.job.await_committed(&mut run, 200);
     disk.fill(&mut run);
     let full = |run: &mut Run| Ok(run.output()?.contains("the checkpoint store is full"));

@@ -71,7 +71,7 @@ impl World {
                 Input::ReadBack { at: handle.at(), partitions }
             }
             Effect::ProbeSources { .. } => Input::SourcesProbed(Ok(())),
-            Effect::Repair { handle, strategy, epoch, identity } => {
+            Effect::Repair { handle, strategy, epoch, identity, .. } => {
                 let able = self.repairs_by(strategy, handle.lane.shard.0 as usize);
                 // A part may be written before it is seen that it cannot be done, or before the run ends.
                 let written = self.broker.write_again(&handle, epoch, identity);
