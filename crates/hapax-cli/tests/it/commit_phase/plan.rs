@@ -15,6 +15,8 @@ pub(crate) enum With {
     Resume,
     Rewind,
     Rewrite,
+    /// The sink keeps a journal.
+    Replay,
     SetAside,
     Abandon,
     /// `resume` alone, on a cluster with `two_phase`.
@@ -98,8 +100,15 @@ impl Expected {
 }
 
 impl With {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Resume, Self::Rewind, Self::Rewrite, Self::SetAside, Self::Abandon, Self::TwoPhase];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Resume,
+        Self::Rewind,
+        Self::Rewrite,
+        Self::Replay,
+        Self::SetAside,
+        Self::Abandon,
+        Self::TwoPhase,
+    ];
 
     /// The job's list.
     pub(crate) fn list(self) -> &'static [&'static str] {
@@ -107,6 +116,7 @@ impl With {
             Self::Resume | Self::TwoPhase => &["resume"],
             Self::Rewind => &["resume", "rewind"],
             Self::Rewrite => &["resume", "rewrite"],
+            Self::Replay => &["resume", "replay"],
             Self::SetAside => &["resume", "set-aside"],
             Self::Abandon => &["resume", "abandon"],
         }
@@ -117,6 +127,7 @@ impl With {
             Self::Resume => "resume",
             Self::Rewind => "rewind",
             Self::Rewrite => "rewrite",
+            Self::Replay => "replay",
             Self::SetAside => "set-aside",
             Self::Abandon => "abandon",
             Self::TwoPhase => "two-phase",
@@ -240,7 +251,7 @@ impl Cell {
 
     fn nothing_in_doubt(self) -> Result<Expected, &'static str> {
         match (self.with, self.lanes, self.answer) {
-            (With::Rewind | With::Rewrite | With::SetAside | With::Abandon, _, _) => {
+            (With::Rewind | With::Rewrite | With::Replay | With::SetAside | With::Abandon, _, _) => {
                 Err("nothing is in doubt, so no strategy is asked")
             }
             (_, Lanes::Mixed, _) => Err("nothing is decided, so lanes have no fate to share"),
@@ -265,7 +276,7 @@ impl Cell {
         Ok(match aborted {
             With::Resume | With::TwoPhase => Expected::StopsThenExact,
             With::Rewind if self.lanes == Lanes::Mixed => Expected::StopsThenExact,
-            With::Rewind | With::Rewrite => Expected::Exact,
+            With::Rewind | With::Rewrite | With::Replay => Expected::Exact,
             With::SetAside | With::Abandon => Expected::ListsMissing,
         })
     }

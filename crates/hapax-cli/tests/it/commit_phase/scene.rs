@@ -61,9 +61,10 @@ impl<'a> Scene<'a> {
              [checkpoint]\nstore = \"file://PATH/store\"\ninterval = \"40ms\"\n\
              [cluster.main]\nbrokers = \"{}\"\ntwo_phase = {two_phase}\n[run]\nstart_timeout = \"20s\"\n[[source]]\n\
              generator = {{ count = {RECORDS}, rate = 4000, partitions = {partitions}, value = '{{\"id\":$id}}' }}\n\
-             [[sink]]\ntopic = \"{TOPIC}\"\npartition = \"keep\"\n",
+             [[sink]]\ntopic = \"{TOPIC}\"\npartition = \"keep\"\njournal = {}\n",
             list.join(", "),
             broker.bootstrap(),
+            cell.with == With::Replay,
         );
         Self { cell, broker, runtime, judge, bench: Bench::new(&format!("commit-phase/{name}"), &text) }
     }
