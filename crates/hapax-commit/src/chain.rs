@@ -14,13 +14,16 @@
 //! - A slot that is not a claim carries generation and run of the newest claim: a run that has not read a newer
 //!   claim meets it as a taken slot, so anything else is a damaged store.
 //! - Epoch numbers are never used twice, voided ones included: a lane's id is a function of the number.
+//! - A revision, and a checkpoint that is restored, stand behind no epoch in doubt.
 //! - At most one decided epoch is in doubt. The next manifest of the same run proves it; behind a claim only
 //!   `proven`, `void` and `abandoned` settle it.
 
 use crate::{
     handle::Handle,
     id::{Epoch, Generation, IdAt, RunNonce, SlotNumber, TransactionalId},
-    slot::{Claim, Manifest, Slot, SlotBody},
+    position::Position,
+    revision::{Revision, Shape},
+    slot::{Claim, JobRecord, Manifest, Slot, SlotBody},
 };
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -45,6 +48,8 @@ pub struct ChainView {
     /// The newest epoch that a manifest or an outcome names. An amendment's handles have higher numbers than the epoch
     /// that they belong to, whose outcome comes behind them.
     newest_named: Option<Epoch>,
+    /// What the newest revision says.
+    shape: Option<Shape>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +86,7 @@ struct Kept {
 enum KeptKind {
     Claim,
     Manifest,
+    Revision,
     Other,
 }
 
@@ -145,6 +151,13 @@ pub enum ChainFault {
         /// The handle's id.
         id: TransactionalId,
     },
+    /// A revision, or a restored checkpoint, that does not belong there.
+    Revision {
+        /// The slot.
+        slot: SlotNumber,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A job that has ended went on.
     Finished {
         /// The slot.
@@ -182,6 +195,7 @@ impl fmt::Display for ChainFault {
                 write!(f, "slot {slot} gives up or amends an epoch without a claim before it")
             }
             Self::Handle { slot, id } => write!(f, "the handle of {id} does not belong into slot {slot}"),
+            Self::Revision { slot, why } => write!(f, "slot {slot} changes the job where it may not: {why}"),
             Self::Finished { slot } => write!(f, "slot {slot} decides an epoch of a job that has ended"),
             Self::Missing { slot } => write!(f, "slot {slot} is missing and cannot have been pruned"),
         }
@@ -240,6 +254,14 @@ impl ChainView {
                 self.apply_proven(slot, *epoch, *finished)?;
                 KeptKind::Other
             }
+            SlotBody::Revision(revision) => {
+                self.apply_revision(slot, revision)?;
+                KeptKind::Revision
+            }
+            SlotBody::Restored { from, manifest } => {
+                self.apply_restored(slot, *from, manifest)?;
+                KeptKind::Manifest
+            }
         };
         self.end = Some(slot.number);
         self.kept.push(Kept { number: slot.number, kind });
@@ -275,6 +297,11 @@ impl ChainView {
     /// epoch is in doubt this is the one before it: what `rewind` goes back to.
     pub fn progress(&self) -> Option<&Manifest> {
         self.settled.as_ref().map(|settled| &settled.manifest)
+    }
+
+    /// What the job is now: as the newest revision says, else as it was created.
+    pub fn shape(&self, record: &JobRecord) -> Shape {
+        self.shape.clone().unwrap_or_else(|| Shape::of(record))
     }
 
     /// Epoch of [`ChainView::progress`].
@@ -319,15 +346,16 @@ impl ChainView {
         self.finished
     }
 
-    /// Slots that nobody needs any more: all but claims before the oldest manifest to keep. Kept are the newest
-    /// settled manifest, `keep` manifests at least, and all that follows them. To be removed in ascending order.
+    /// Slots that nobody needs any more: all but claims and revisions before the oldest manifest to keep. Kept are the
+    /// newest settled manifest, `keep` manifests at least, and all that follows them. To be removed in ascending order.
     pub fn prunable(&self, keep: usize) -> Vec<SlotNumber> {
         let Some(settled) = &self.settled else { return Vec::new() };
         let oldest_kept =
             self.kept.iter().rev().filter(|slot| slot.kind == KeptKind::Manifest).nth(keep.max(1) - 1);
         let Some(oldest_kept) = oldest_kept else { return Vec::new() };
         let cut = oldest_kept.number.min(settled.slot);
-        let droppable = self.kept.iter().filter(|slot| slot.number < cut && slot.kind != KeptKind::Claim);
+        let is_droppable = |kind| matches!(kind, KeptKind::Manifest | KeptKind::Other);
+        let droppable = self.kept.iter().filter(|slot| slot.number < cut && is_droppable(slot.kind));
         droppable.map(|slot| slot.number).collect()
     }
 
@@ -434,6 +462,59 @@ impl ChainView {
             self.settled = settled.or(self.settled.take());
         }
         self.finished = finished;
+        Ok(())
+    }
+
+    /// What is read from here on. A checkpoint before it keeps no position of a split that is dropped: the split may come
+    /// back one day, and begins anew then.
+    fn apply_revision(&mut self, slot: &Slot, revision: &Revision) -> Result<(), ChainFault> {
+        let known = self.shape.as_ref().map_or(0, |shape| shape.layout.number);
+        let is_dealt_anew = self.shape.as_ref().is_none_or(|shape| shape.layout != revision.shape.layout);
+        let why = match () {
+            () if self.unresolved.is_some() => Some("an epoch is in doubt"),
+            () if self.gap.is_none() && revision.behind != self.settled_epoch() => {
+                Some("it stands behind another epoch")
+            }
+            () if revision.shape.layout.number < known + u32::from(is_dealt_anew) => {
+                Some("the layout's number does not rise")
+            }
+            () if revision.shape.check().is_err() => Some("its splits and their starts do not fit"),
+            () => None,
+        };
+        if let Some(why) = why {
+            return Err(ChainFault::Revision { slot: slot.number, why });
+        }
+        if let Some(settled) = &mut self.settled {
+            settled.manifest.positions = revision.shape.positions(Some(&settled.manifest));
+        }
+        for cluster_id in &revision.left {
+            self.ids.remove(cluster_id);
+            self.newest_handles.retain(|at, _| at.cluster_id != *cluster_id);
+        }
+        let positions = revision.shape.positions(self.progress());
+        self.finished &= positions.values().all(Position::at_end);
+        self.shape = Some(revision.shape.clone());
+        Ok(())
+    }
+
+    fn apply_restored(
+        &mut self,
+        slot: &Slot,
+        from: Epoch,
+        manifest: &Manifest,
+    ) -> Result<(), ChainFault> {
+        let why = match () {
+            () if self.unresolved.is_some() => Some("an epoch is in doubt"),
+            () if from >= manifest.epoch => Some("it is older than what it copies"),
+            () if !manifest.handles.is_empty() => Some("what is restored has no transactions"),
+            () => None,
+        };
+        if let Some(why) = why {
+            return Err(ChainFault::Revision { slot: slot.number, why });
+        }
+        self.use_epoch(slot, manifest.epoch)?;
+        self.settled = Some(Settled { slot: slot.number, manifest: manifest.clone() });
+        self.finished = false;
         Ok(())
     }
 

@@ -7,6 +7,8 @@
 //! - [`handle`], [`position`], [`slot`]: what is durable
 //! - [`envelope`]: the frame around durable bytes
 //! - [`chain`]: what a chain of slots means
+//! - [`revision`]: what a job is from one place of its chain on
+//! - [`history`]: the checkpoints that a chain still has
 //! - [`lane`]: one lane's three ids
 //! - [`cohort`]: the coordinator of a live run
 //! - [`evidence`]: what the brokers say about a prepared transaction
@@ -24,12 +26,14 @@ pub mod decision;
 pub mod envelope;
 pub mod evidence;
 pub mod handle;
+pub mod history;
 pub mod id;
 pub mod invariant;
 pub mod lane;
 pub mod limits;
 pub mod position;
 pub mod recovery;
+pub mod revision;
 pub mod slot;
 
 pub use chain::{ChainFault, ChainView, Unresolved};
@@ -45,6 +49,7 @@ pub use invariant::Broken;
 pub use lane::{Lane, LaneConfig};
 pub use position::{Position, Positions, SplitId};
 pub use recovery::Recovery;
+pub use revision::{Revision, Shape};
 pub use slot::{
     AssignmentKind, Claim, ClusterRecord, DeciderKind, JobRecord, Layout, Manifest, Slot, SlotBody,
     TopicRecord,

@@ -7,6 +7,7 @@ use crate::{
     handle::Handle,
     id::{Epoch, Generation, Name, RunNonce, ShardId, SlotNumber, TopicId, TransactionalId},
     position::Positions,
+    revision::Revision,
 };
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,15 @@ pub enum SlotBody {
         epoch: Epoch,
         /// A bounded job has ended: nothing is left to read.
         finished: bool,
+    },
+    /// Shards, splits or the pipeline are others from here on.
+    Revision(Revision),
+    /// A person goes back to an older checkpoint: its copy, under a fresh number and without transactions.
+    Restored {
+        /// The checkpoint that is copied; 0 is genesis.
+        from: Epoch,
+        /// The copy.
+        manifest: Manifest,
     },
 }
 
@@ -176,7 +186,9 @@ impl Slot {
             SlotBody::Claim(_)
             | SlotBody::Void { .. }
             | SlotBody::Abandoned { .. }
-            | SlotBody::Proven { .. } => &[],
+            | SlotBody::Proven { .. }
+            | SlotBody::Revision(_)
+            | SlotBody::Restored { .. } => &[],
         }
     }
 }
