@@ -50,6 +50,8 @@ pub struct ChainView {
     newest_named: Option<Epoch>,
     /// What the newest revision says.
     shape: Option<Shape>,
+    /// Clusters that a person gives up before a revision says so.
+    dropped: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -336,6 +338,21 @@ impl ChainView {
             .collect()
     }
 
+    /// Forgets the ids of a cluster, which a person has said is not to be cleared any more; the next revision makes that
+    /// last. Nothing may be in doubt there.
+    pub fn leave(&mut self, cluster_id: &str) {
+        let is_in_doubt = self.ids_in_doubt().iter().any(|at| at.cluster_id == cluster_id);
+        assert!(!is_in_doubt, "what is in doubt at cluster {cluster_id} is not forgotten");
+        self.ids.remove(cluster_id);
+        self.newest_handles.retain(|at, _| at.cluster_id != *cluster_id);
+        self.dropped.insert(cluster_id.into());
+    }
+
+    /// Clusters that [`ChainView::leave`] was told of since the newest revision.
+    pub fn dropped(&self) -> impl Iterator<Item = &String> {
+        self.dropped.iter()
+    }
+
     /// The newest handle of each id, as far as the slots that are kept tell.
     pub fn newest_handles(&self) -> impl Iterator<Item = &Handle> {
         self.newest_handles.values()
@@ -487,10 +504,8 @@ impl ChainView {
         if let Some(settled) = &mut self.settled {
             settled.manifest.positions = revision.shape.positions(Some(&settled.manifest));
         }
-        for cluster_id in &revision.left {
-            self.ids.remove(cluster_id);
-            self.newest_handles.retain(|at, _| at.cluster_id != *cluster_id);
-        }
+        revision.left.iter().for_each(|cluster_id| self.leave(cluster_id));
+        self.dropped.clear();
         let positions = revision.shape.positions(self.progress());
         self.finished &= positions.values().all(Position::at_end);
         self.shape = Some(revision.shape.clone());

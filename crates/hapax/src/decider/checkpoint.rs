@@ -14,7 +14,7 @@ use crate::{
     stop::StopSignal,
 };
 use hapax_commit::{
-    Claim, DeciderKind, Generation, Identity, JobRecord, LaneId, RunNonce, ShardId, Slot, SlotBody,
+    Claim, DeciderKind, Epoch, Generation, Identity, JobRecord, LaneId, RunNonce, Shape, ShardId, Slot, SlotBody,
     SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
 };
 use hapax_host::Host;
@@ -40,7 +40,8 @@ pub(crate) struct CheckpointStart {
     pub(crate) allowed: Vec<Strategy>,
     /// Ids of the life before, which the first claim of this one takes over.
     pub(crate) inherited: BTreeMap<String, BTreeSet<TransactionalId>>,
-    pub(crate) shards: Vec<ShardId>,
+    /// What this is done for.
+    pub(crate) intent: Intent,
     pub(crate) transaction_timeout: Duration,
     pub(crate) crash: Arc<dyn CrashPoints>,
     pub(crate) counters: Arc<Counters>,
@@ -51,11 +52,29 @@ pub(crate) struct CheckpointStart {
     pub(crate) own_runs: Vec<RunNonce>,
 }
 
+/// Why a job is claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// To run it as its pipeline says; with what a person has said beside it, for one start.
+    Run {
+        /// Names of what the pipeline has no more and the job may forget.
+        drop: Vec<String>,
+        /// The checkpoint to go back to.
+        from: Option<Epoch>,
+    },
+    /// To change one thing of it: what the pipeline says of shards and splits does not matter.
+    Tool,
+}
+
 /// Decides by manifests.
 pub(crate) struct CheckpointDecider {
     pub(super) start: CheckpointStart,
     pub(super) run: RunNonce,
     pub(super) view: ChainView,
+    /// What the job is, as job record and chain say.
+    pub(super) shape: Shape,
+    /// Shards that the job is about to get, whose ids the claim names too.
+    pub(super) coming: BTreeSet<ShardId>,
     /// The claim, once it is put.
     pub(super) generation: Option<Generation>,
     /// Who put the newest claim, when the chain was last read.
@@ -73,14 +92,16 @@ impl CheckpointDecider {
     pub(crate) fn new(start: CheckpointStart) -> Self {
         let run = RunNonce(start.host.random_u128());
         let chain = start.chain.clone().with_hooks(
-            manifest_hook(start.crash.clone(), Point::K1bUnstored),
-            manifest_hook(start.crash.clone(), Point::K1bStored),
+            put_hook(start.crash.clone(), Point::K1bUnstored, Point::L0Unstored),
+            put_hook(start.crash.clone(), Point::K1bStored, Point::L1Stored),
         );
         let start = CheckpointStart { chain, ..start };
         Self {
+            shape: Shape::of(&start.record),
             start,
             run,
             view: ChainView::empty(),
+            coming: BTreeSet::new(),
             generation: None,
             claimed_by: String::new(),
             own_claim: None,
@@ -102,8 +123,9 @@ impl CheckpointDecider {
     /// Reads the chain to its end and puts the claim there.
     pub(super) async fn claim(&mut self) -> Result<(), JobError> {
         for _ in 0..limits::CLAIM_TRIES {
-            self.read_chain().await?;
+            let slots = self.read_chain().await?;
             self.check_superseded()?;
+            self.check_change(&slots).await?;
             let number = self.view.next_slot();
             let slot = self.slot(number, Generation(number.0), SlotBody::Claim(self.ids()));
             match self.start.chain.put(&slot).await {
@@ -134,7 +156,8 @@ impl CheckpointDecider {
         })
     }
 
-    pub(super) async fn read_chain(&mut self) -> Result<(), JobError> {
+    /// Reads the chain to its end.
+    pub(super) async fn read_chain(&mut self) -> Result<Vec<Slot>, JobError> {
         let attempted = || format!("job {}: reading the chain", self.start.plan.name);
         let slots = self.start.chain.read().await.map_err(|error| JobError::store(attempted(), error))?;
         let by = slots.iter().rev().find_map(|slot| match &slot.body {
@@ -151,7 +174,8 @@ impl CheckpointDecider {
             ),
             incident: None,
         })?;
-        Ok(())
+        self.shape = self.view.shape(&self.start.record);
+        Ok(slots)
     }
 
     /// A claim newer than this process's last one is somebody else's.
@@ -199,21 +223,28 @@ impl CheckpointDecider {
     pub(super) fn apply(&mut self, slot: &Slot) -> Result<(), JobError> {
         self.view.apply(slot).map_err(|fault| JobError::Bug {
             what: format!("job {}: slot {}: {fault}", self.start.plan.name, slot.number),
-        })
+        })?;
+        if let SlotBody::Revision(revision) = &slot.body {
+            self.shape.clone_from(&revision.shape);
+        }
+        Ok(())
     }
 
-    /// Every lane that this run may write.
-    fn lanes(&self) -> Vec<LaneId> {
+    /// The shards of the present layout.
+    pub(super) fn shards(&self) -> BTreeSet<ShardId> {
+        self.shape.layout.shards.keys().copied().collect()
+    }
+
+    /// Every lane of these shards.
+    fn lanes(&self, shards: &BTreeSet<ShardId>) -> Vec<LaneId> {
         let clusters = self.start.plan.sinks.iter().filter_map(|sink| sink.transactional_cluster());
         let lane = |cluster: &hapax_commit::Name, shard: ShardId| LaneId { cluster: cluster.clone(), shard };
-        clusters
-            .flat_map(|cluster| self.start.shards.iter().map(move |&shard| lane(cluster, shard)))
-            .collect()
+        clusters.flat_map(|cluster| shards.iter().map(move |&shard| lane(cluster, shard))).collect()
     }
 
     fn ids(&self) -> Claim {
         let mut ids = self.start.inherited.clone();
-        for lane in self.lanes() {
+        for lane in self.lanes(&(&self.shards() | &self.coming)) {
             let cluster_id = self.start.brokers.cluster_id(&lane.cluster).to_owned();
             ids.entry(cluster_id).or_default().extend(lane.transactional_ids(&self.start.plan.name));
         }
@@ -224,7 +255,7 @@ impl CheckpointDecider {
         }
         let ids = ids.into_iter().map(|(cluster, ids)| (cluster, ids.into_iter().collect())).collect();
         let by = format!("process {}", std::process::id());
-        Claim { ids, layout: self.start.record.layout.number, by }
+        Claim { ids, layout: self.shape.layout.number, by }
     }
 
     /// The identities of this run's lanes among those that clearing answered.
@@ -236,10 +267,11 @@ impl CheckpointDecider {
                 done.identities.get(&at).copied().expect("recovery clears every id that the claim names")
             })
         };
-        self.lanes().into_iter().map(|lane| (lane.clone(), of(&lane))).collect()
+        self.lanes(&self.shards()).into_iter().map(|lane| (lane.clone(), of(&lane))).collect()
     }
 
-    async fn taken_over(&mut self) -> Result<Takeover, JobError> {
+    /// Claims the job, resolves what is in doubt, and clears every id.
+    pub(super) async fn taken_over(&mut self) -> Result<Takeover, JobError> {
         self.claim().await?;
         recover::refuse_commits_of_undecided(self).await?;
         let done = recover::resolve(self).await?;
@@ -261,14 +293,28 @@ fn own_claim(slots: &[Slot], own_runs: &[RunNonce]) -> Option<Generation> {
     slots.iter().rev().find(own).map(|slot| slot.generation)
 }
 
-/// Tells the crash points when a manifest passes.
-fn manifest_hook(crash: Arc<dyn CrashPoints>, point: Point) -> hapax_store::Hook {
+/// Tells the crash points when a manifest passes, or a change of the job.
+fn put_hook(crash: Arc<dyn CrashPoints>, manifest: Point, change: Point) -> hapax_store::Hook {
     Arc::new(move |slot: &Slot| {
-        if let SlotBody::Manifest(manifest) = &slot.body {
-            crash.reach(point, manifest.epoch);
+        let passing = passing(&slot.body, manifest, change);
+        if let Some((point, epoch)) = passing {
+            crash.reach(point, epoch);
         }
         Box::pin(std::future::ready(()))
     })
+}
+
+fn passing(body: &SlotBody, manifest: Point, change: Point) -> Option<(Point, Epoch)> {
+    match body {
+        SlotBody::Manifest(decided) => Some((manifest, decided.epoch)),
+        SlotBody::Revision(revision) => Some((change, revision.behind)),
+        SlotBody::Restored { manifest, .. } => Some((change, manifest.epoch)),
+        SlotBody::Claim(_)
+        | SlotBody::Amend { .. }
+        | SlotBody::Void { .. }
+        | SlotBody::Abandoned { .. }
+        | SlotBody::Proven { .. } => None,
+    }
 }
 
 impl Decider for CheckpointDecider {

@@ -1,6 +1,7 @@
 //! What makes an epoch final, and what is done about an epoch whose outcome is in doubt.
 
 mod brokers;
+mod change;
 mod checkpoint;
 mod coordinate;
 pub(crate) mod inspect;
@@ -9,7 +10,8 @@ mod repair;
 mod told;
 
 pub(crate) use brokers::Brokers;
-pub(crate) use checkpoint::{CheckpointDecider, CheckpointStart};
+pub use change::{CheckpointLine, CheckpointStanding};
+pub(crate) use checkpoint::{CheckpointDecider, CheckpointStart, Intent};
 
 use crate::{
     error::JobError,

@@ -34,7 +34,7 @@ type Performing = BoxFuture<'static, Result<Performed, JobError>>;
 /// Resolves what earlier runs left, and clears every id.
 pub(super) async fn resolve(decider: &mut CheckpointDecider) -> Result<Done, JobError> {
     let start = &decider.start;
-    let mut recovery = Recovery::new(&decider.view, decider.run, &start.record.genesis, &start.allowed);
+    let mut recovery = Recovery::new(&decider.view, decider.run, &decider.shape.genesis, &start.allowed);
     let mut pending = FuturesUnordered::<Performing>::new();
     let mut crash = RecoveryPoints::of(decider);
     crash.reach(Point::R0Claimed);
@@ -171,7 +171,7 @@ fn log_resolution(decider: &CheckpointDecider, body: &SlotBody) {
                 "{}: gone on without records of the epoch, as the job's list allows; the incident names them", Code::RecordsGivenUp
             );
         }
-        SlotBody::Claim(_) | SlotBody::Manifest(_) => {}
+        SlotBody::Claim(_) | SlotBody::Manifest(_) | SlotBody::Revision(_) | SlotBody::Restored { .. } => {}
     }
 }
 
