@@ -66,19 +66,7 @@ pub(super) async fn find(
     let (incarnation, record) = if fresh {
         begin.anew().await?
     } else {
-        match begin.stored().await? {
-            Some(stored) => {
-                begin.tell_not_forked();
-                (stored.incarnation, stored.record)
-            }
-            None => {
-                // A store that this process has used and that is empty now was unmounted or removed.
-                if plan.settings.store.is_some() {
-                    begin.refuse_lost_store(&brokers, previous.is_some()).await?;
-                }
-                begin.create().await?
-            }
-        }
+        begin.found_or_made(&brokers, previous.is_some()).await?
     };
     for (cluster, client) in brokers.transactional() {
         begin.check_cluster(&record, cluster, client)?;
@@ -297,6 +285,29 @@ impl Begin<'_> {
             );
         }
         Ok(timeout)
+    }
+
+    /// The job's record, which is made where there was never one.
+    async fn found_or_made(
+        &self,
+        brokers: &Brokers,
+        used: bool,
+    ) -> Result<(Incarnation, JobRecord), JobError> {
+        let mut stored = self.stored().await?;
+        // A store that this process has used and that is empty now was unmounted or removed.
+        if stored.is_none() && self.plan.settings.store.is_some() {
+            if let Err(lost) = self.refuse_lost_store(brokers, used).await {
+                // Another first start may have made the record since, and begun with the ids.
+                stored = Some(self.stored().await?.ok_or(lost)?);
+            }
+        }
+        match stored {
+            Some(stored) => {
+                self.tell_not_forked();
+                Ok((stored.incarnation, stored.record))
+            }
+            None => self.create().await,
+        }
     }
 
     /// A store without this job, although there is one somewhere.

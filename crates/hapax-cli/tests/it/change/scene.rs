@@ -126,7 +126,7 @@ impl Scene {
     pub(super) fn pipeline(&self, topics: &[&str], more: &str) -> String {
         let topics: Vec<String> = topics.iter().map(|what| format!("{:?}", self.topic(what))).collect();
         format!(
-            "job = \"{}\"\n[checkpoint]\nstore = \"file://{}\"\ninterval = \"50ms\"\n[cluster.main]\nbrokers = \"{}\"\n\
+            "job = \"{}\"\ntransaction_timeout = \"60s\"\n[checkpoint]\nstore = \"file://{}\"\ninterval = \"50ms\"\n[cluster.main]\nbrokers = \"{}\"\n\
              [[source]]\ntopics = [{}]\n[[sink]]\ntopic = \"{}\"\npartition = \"keep\"\n{more}",
             self.job,
             self.bench.path("store").display(),
@@ -238,7 +238,13 @@ impl Scene {
         !ended.err.contains("hapax job shards FILE")
     }
 
-    /// The slots of the chain, by name and size.
+    /// The incidents that were written, oldest first.
+    pub(super) fn incidents(&self) -> Vec<serde_json::Value> {
+        let all = files(&self.bench.path("store.incidents"));
+        all.iter().map(|file| serde_json::from_slice(&fs::read(file).unwrap()).unwrap()).collect()
+    }
+
+    /// The slots of the chain.
     pub(super) fn chain(&self) -> Vec<PathBuf> {
         let folder = self.bench.path("store").join(&self.job).join("1/chain/0");
         files(&folder)
