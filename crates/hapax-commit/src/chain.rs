@@ -512,12 +512,7 @@ impl ChainView {
         Ok(())
     }
 
-    fn apply_restored(
-        &mut self,
-        slot: &Slot,
-        from: Epoch,
-        manifest: &Manifest,
-    ) -> Result<(), ChainFault> {
+    fn apply_restored(&mut self, slot: &Slot, from: Epoch, manifest: &Manifest) -> Result<(), ChainFault> {
         let why = match () {
             () if self.unresolved.is_some() => Some("an epoch is in doubt"),
             () if from >= manifest.epoch => Some("it is older than what it copies"),

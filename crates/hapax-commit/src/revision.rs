@@ -90,7 +90,10 @@ impl Shape {
     pub fn check(&self) -> Result<(), Broken> {
         let mut seen = BTreeSet::new();
         holds(self.splits().all(|split| seen.insert(split)), "every split stands in one shard")?;
-        holds(seen.into_iter().eq(self.genesis.keys()), "every split of the layout has a start, no other has")?;
+        holds(
+            seen.into_iter().eq(self.genesis.keys()),
+            "every split of the layout has a start, no other has",
+        )?;
         holds(!self.layout.shards.is_empty(), "a layout has a shard")
     }
 

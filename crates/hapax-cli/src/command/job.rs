@@ -64,5 +64,7 @@ fn line(one: &CheckpointLine, now_ms: i64) -> String {
         None => "the beginning".to_owned(),
     };
     let copy = one.restored.map_or_else(String::new, |from| format!("; a copy of {from}"));
-    format!("{epoch}  {when}  {standing}{copy}; {records} records in transactions; positions of {positions} splits")
+    format!(
+        "{epoch}  {when}  {standing}{copy}; {records} records in transactions; positions of {positions} splits"
+    )
 }

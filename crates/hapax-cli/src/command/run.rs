@@ -38,11 +38,8 @@ pub(crate) async fn run(host: &Host, screen: &Screen, arguments: RunArguments) -
         settings.recover_once = arguments.recover;
         settings.drop = arguments.drop;
         settings.from = arguments.from;
-        settings.fork = arguments.fork_of.map(|of| Fork {
-            of: of.job,
-            epoch: of.epoch,
-            store: arguments.fork_store,
-        });
+        settings.fork =
+            arguments.fork_of.map(|of| Fork { of: of.job, epoch: of.epoch, store: arguments.fork_store });
     });
     // A pipeline that cannot work starts no broker.
     job.clone().plan()?;

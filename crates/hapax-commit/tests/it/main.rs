@@ -12,3 +12,4 @@ mod exploration;
 mod fixture;
 mod lane;
 mod recovery;
+mod revision;

@@ -409,7 +409,8 @@ fn behind(from: &Positions, to: &Positions) -> u64 {
 
 /// Does a name on the command line mean this split? It may be the split's, its source's, its topic's or its file's.
 fn names_split(name: &str, split: &SplitId) -> bool {
-    let is_below = |text: &str| text == name || text.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+    let is_below =
+        |text: &str| text == name || text.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
     let inside = split.0.split_once('/').map(|(_, inside)| inside);
     is_below(&split.0) || inside.is_some_and(is_below)
 }

@@ -14,8 +14,8 @@ use crate::{
     stop::StopSignal,
 };
 use hapax_commit::{
-    Claim, DeciderKind, Epoch, Generation, Identity, JobRecord, LaneId, RunNonce, Shape, ShardId, Slot, SlotBody,
-    SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
+    Claim, DeciderKind, Epoch, Generation, Identity, JobRecord, LaneId, RunNonce, Shape, ShardId, Slot,
+    SlotBody, SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
 };
 use hapax_host::Host;
 use hapax_store::{Chain, PutOutcome};

@@ -63,11 +63,8 @@ pub(super) async fn find(
     let brokers = Brokers::connect(host, clusters, plan).await?;
     let transaction_timeout = begin.transaction_timeout(&brokers).await?;
     let name = &plan.name;
-    let (incarnation, record) = if fresh {
-        begin.anew().await?
-    } else {
-        begin.found_or_made(&brokers, previous.is_some()).await?
-    };
+    let (incarnation, record) =
+        if fresh { begin.anew().await? } else { begin.found_or_made(&brokers, previous.is_some()).await? };
     for (cluster, client) in brokers.transactional() {
         begin.check_cluster(&record, cluster, client)?;
     }
@@ -516,7 +513,7 @@ impl Begin<'_> {
             fork::begin(self.plan, &cx, &store, fork, &mut genesis).await?;
         }
         let shards = self.plan.settings.shards.unwrap_or_else(|| default_shards(genesis.len()));
-                Ok(JobRecord {
+        Ok(JobRecord {
             job: self.plan.name.clone(),
             created_ms: self.host.wall_ms(),
             decider: DeciderKind::Checkpoint,
@@ -545,7 +542,6 @@ impl Begin<'_> {
             _ => Ok(()),
         }
     }
-
 }
 
 fn default_shards(splits: usize) -> u32 {

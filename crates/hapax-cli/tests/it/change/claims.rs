@@ -18,7 +18,8 @@ const TIMED_OUT_MS: i64 = 61_000;
 const HELD: Duration = Duration::from_secs(12);
 
 /// The lists that resolve whatever a crash leaves, going back where possible, or never.
-const LISTS: [&str; 2] = ["recovery=[\"resume\", \"rewind\", \"rewrite\"]", "recovery=[\"resume\", \"rewrite\"]"];
+const LISTS: [&str; 2] =
+    ["recovery=[\"resume\", \"rewind\", \"rewrite\"]", "recovery=[\"resume\", \"rewrite\"]"];
 
 /// H4, H11: any number of runs, each claims, the newest is the one that works.
 #[test]
@@ -31,7 +32,9 @@ fn of_any_number_of_runs_at_once_one_works_and_the_others_end_with_exit_code_5()
         let wanted = 40 * PARTITIONS as usize;
         let began = Instant::now();
         let alive = |runs: &mut Vec<Run>| -> usize {
-            runs.iter_mut().filter_map(|run| run.process().try_wait().unwrap().is_none().then_some(())).count()
+            runs.iter_mut()
+                .filter_map(|run| run.process().try_wait().unwrap().is_none().then_some(()))
+                .count()
         };
         // A run that is idle looks after some seconds whether there is a newer one.
         while alive(&mut runs) > 1 || scene.read("out").concat().len() < wanted {
@@ -202,9 +205,7 @@ fn ten_seconds_after_a_start_nothing_is_open_but_what_an_incident_names() {
         let ended = scene.bench.run(&["--set", "recovery=[\"resume\"]"]);
         ended.says(4, "E0404");
         let incidents = scene.incidents();
-        let named: Vec<String> = incidents
-            .last()
-            .unwrap()["in_doubt"]
+        let named: Vec<String> = incidents.last().unwrap()["in_doubt"]
             .as_array()
             .unwrap()
             .iter()

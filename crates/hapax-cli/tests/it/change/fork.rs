@@ -15,8 +15,15 @@ fn other(scene: &mut Scene, name: &str, out: &str) -> PathBuf {
     if out != "out" {
         scene.create(out, PARTITIONS);
     }
-    let text = scene.pipeline(&["in"], "").replacen(&format!("job = \"{}\"", scene.job), &format!("job = \"{name}\""), 1);
-    let text = text.replace(&format!("topic = \"{}\"", scene.topic("out")), &format!("topic = \"{}\"", scene.topic(out)));
+    let text = scene.pipeline(&["in"], "").replacen(
+        &format!("job = \"{}\"", scene.job),
+        &format!("job = \"{name}\""),
+        1,
+    );
+    let text = text.replace(
+        &format!("topic = \"{}\"", scene.topic("out")),
+        &format!("topic = \"{}\"", scene.topic(out)),
+    );
     let path = scene.bench.path(&format!("{name}.toml"));
     fs::write(&path, text).unwrap();
     path
@@ -29,9 +36,11 @@ fn run(file: &PathBuf, more: &[&str]) -> Ended {
 fn run_until(scene: &Scene, file: &PathBuf, more: &[&str], out: &str, wanted: usize) -> String {
     let log = scene.bench.path(&format!("{}.log", crate::harness::unique("fork")));
     let mut run = crate::harness::run(file, more, &log).unwrap();
-    run.until(&format!("has not {wanted} records in {out}"), PATIENCE, |run| match run.process().try_wait()? {
-        Some(_) => Err(std::io::Error::other(run.output()?)),
-        None => Ok(scene.read(out).concat().len() >= wanted),
+    run.until(&format!("has not {wanted} records in {out}"), PATIENCE, |run| {
+        match run.process().try_wait()? {
+            Some(_) => Err(std::io::Error::other(run.output()?)),
+            None => Ok(scene.read(out).concat().len() >= wanted),
+        }
     })
     .unwrap();
     run.process().signal("TERM").unwrap();
@@ -120,9 +129,26 @@ fn ids_that_only_look_like_the_jobs_are_never_touched() {
         Judge::shared().create_topic(&scene.bootstrap, "foreign", 1, &[]).unwrap();
         let job = scene.job.clone();
         let foreign: Vec<String> = [
-            "{}", "{}.", "{}.main", "{}.main.0", "{}.main.0.0.x", "{}.main.0.0.0", "{}.main.0.3", "{}.main.00.1", "{}.main.+0.1",
-            "{}..0.0", "{}.main..0", "{}.main.0.", ".{}.main.0.0", "{}x.main.0.0", "x{}.main.0.0", "{}.Main.0.0", "{}.mäin.0.0",
-            "{}.main.٠.0", "{} .main.0.0", "{}-main-0-0",
+            "{}",
+            "{}.",
+            "{}.main",
+            "{}.main.0",
+            "{}.main.0.0.x",
+            "{}.main.0.0.0",
+            "{}.main.0.3",
+            "{}.main.00.1",
+            "{}.main.+0.1",
+            "{}..0.0",
+            "{}.main..0",
+            "{}.main.0.",
+            ".{}.main.0.0",
+            "{}x.main.0.0",
+            "x{}.main.0.0",
+            "{}.Main.0.0",
+            "{}.mäin.0.0",
+            "{}.main.٠.0",
+            "{} .main.0.0",
+            "{}-main-0-0",
         ]
         .iter()
         .map(|shape| shape.replace("{}", &job))
@@ -142,7 +168,9 @@ fn ids_that_only_look_like_the_jobs_are_never_touched() {
         assert_eq!(ended.code, None, "{}", ended.err);
         let others = || {
             let mut open = transactions(&scene.bootstrap).unwrap();
-            open.retain(|one| one.is_open() && (foreign.contains(&one.id) || one.id.starts_with(&format!("{prefix}."))));
+            open.retain(|one| {
+                one.is_open() && (foreign.contains(&one.id) || one.id.starts_with(&format!("{prefix}.")))
+            });
             open
         };
         let before = others();

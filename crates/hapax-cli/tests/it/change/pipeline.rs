@@ -80,7 +80,8 @@ fn a_topic_that_is_taken_out_is_refused_until_it_is_dropped_and_comes_back_from_
         scene.write(&scene.pipeline(&["in", "old"], ""));
         let mut run = scene.start("back", &[]);
         let wanted = (30 + 20 + 25) * PARTITIONS as usize;
-        run.until("comes back", super::scene::PATIENCE, |_| Ok(scene.read("out").concat().len() >= wanted)).unwrap();
+        run.until("comes back", super::scene::PATIENCE, |_| Ok(scene.read("out").concat().len() >= wanted))
+            .unwrap();
         run.process().signal("TERM").unwrap();
         run.demand_exit(0, super::scene::PATIENCE).unwrap();
         assert_eq!(count(&scene, "old-"), 45 * PARTITIONS as usize);
@@ -152,7 +153,10 @@ fn a_sink_that_is_renamed_while_its_transaction_is_prepared_is_resolved_first() 
         all.sort_unstable();
         all.dedup();
         assert_eq!((all.len(), both().len()), (wanted, wanted), "each once, in the one or in the other");
-        assert!(scene.read("out").concat().len() > 20 * PARTITIONS as usize, "what was decided is in the old one");
+        assert!(
+            scene.read("out").concat().len() > 20 * PARTITIONS as usize,
+            "what was decided is in the old one"
+        );
     }
 }
 
@@ -177,7 +181,8 @@ fn a_sink_that_is_removed_while_its_transaction_is_prepared_needs_its_cluster_on
         scene.feed("in", 20);
         scene.die("K2:1", &[]);
         let in_away = || {
-            let read = Judge::shared().read_all(&away, "away", xtask::judge::Isolation::ReadCommitted).unwrap();
+            let read =
+                Judge::shared().read_all(&away, "away", xtask::judge::Isolation::ReadCommitted).unwrap();
             read.iter().map(|one| one.records.len()).sum::<usize>()
         };
         assert_eq!(in_away(), 20 * PARTITIONS as usize);
@@ -270,7 +275,9 @@ fn other_addresses_of_the_same_cluster_are_fine_and_another_cluster_is_refused()
         let other = Hosted::start(2, 9);
         let before = scene.chain();
         for what in ["in", "out"] {
-            Judge::shared().create_topic(&other.broker.bootstrap(), &scene.topic(what), PARTITIONS, &[]).unwrap();
+            Judge::shared()
+                .create_topic(&other.broker.bootstrap(), &scene.topic(what), PARTITIONS, &[])
+                .unwrap();
         }
         scene.write(&text.replace(&scene.bootstrap, &other.broker.bootstrap()));
         scene.bench.run(&[]).says(4, "E0403");
@@ -283,7 +290,11 @@ fn operators_may_change_and_that_is_logged_and_recorded_once() {
     for on in On::OURS {
         let mut scene = prepared("operators", on);
         let text = scene.pipeline(&["in"], "[[operator]]\njq = '.'\n");
-        scene.write(&text.replace("[[source]]\n", "[[source]]\n# as before\n").replace("[[operator]]\njq = '.'\n", ""));
+        scene.write(
+            &text
+                .replace("[[source]]\n", "[[source]]\n# as before\n")
+                .replace("[[operator]]\njq = '.'\n", ""),
+        );
         let log = scene.catch_up(&["in"], &[]);
         assert!(log.contains("the pipeline file has changed"), "{log}");
         let log = scene.catch_up(&["in"], &[]);
@@ -291,9 +302,12 @@ fn operators_may_change_and_that_is_logged_and_recorded_once() {
         scene.feed("in", 10);
         scene.write(&scene.pipeline(&["in"], "[[operator]]\njq = 'select(false)'\non_error = \"skip\"\n"));
         let mut run = scene.start("filtered", &["--progress"]);
-        let reads = |log: &str| log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).any(|one| {
-            one["records_in"].as_u64() >= Some(10 * u64::from(PARTITIONS)) && one["committed_ms"].as_u64() > Some(0)
-        });
+        let reads = |log: &str| {
+            log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).any(|one| {
+                one["records_in"].as_u64() >= Some(10 * u64::from(PARTITIONS))
+                    && one["committed_ms"].as_u64() > Some(0)
+            })
+        };
         run.until("reads", super::scene::PATIENCE, |run| Ok(reads(&run.output()?))).unwrap();
         run.process().signal("TERM").unwrap();
         run.demand_exit(0, super::scene::PATIENCE).unwrap();

@@ -52,12 +52,11 @@ const KEEP: [&str; 2] = ["--set", "checkpoint.keep=200"];
 
 fn run_from(scene: &Scene, from: u64, wanted: usize) -> String {
     let from = from.to_string();
-    let mut run = scene.start(&format!("from-{}", crate::harness::unique("n")), &[&KEEP[..], &["--from", &from]].concat());
-    run.until("comes out again", super::scene::PATIENCE, |run| {
-        match run.process().try_wait()? {
-            Some(_) => Err(std::io::Error::other(run.output()?)),
-            None => Ok(scene.read("out").concat().len() >= wanted),
-        }
+    let mut run = scene
+        .start(&format!("from-{}", crate::harness::unique("n")), &[&KEEP[..], &["--from", &from]].concat());
+    run.until("comes out again", super::scene::PATIENCE, |run| match run.process().try_wait()? {
+        Some(_) => Err(std::io::Error::other(run.output()?)),
+        None => Ok(scene.read("out").concat().len() >= wanted),
     })
     .unwrap();
     run.process().signal("TERM").unwrap();
@@ -120,7 +119,10 @@ fn what_is_in_doubt_is_resolved_before_the_way_back() {
         scene.die("L1:1", &[&KEEP[..], &["--from", &from]].concat());
         scene.catch_up(&["in"], &KEEP);
         let mut run = scene.start("after-l1", &KEEP);
-        run.until("again", super::scene::PATIENCE, |_| Ok(scene.read("out").concat().len() >= 60 * PARTITIONS as usize)).unwrap();
+        run.until("again", super::scene::PATIENCE, |_| {
+            Ok(scene.read("out").concat().len() >= 60 * PARTITIONS as usize)
+        })
+        .unwrap();
         run.process().signal("TERM").unwrap();
         run.demand_exit(0, super::scene::PATIENCE).unwrap();
         assert_times(&scene, 10..20, 2);
@@ -156,7 +158,9 @@ fn a_checkpoint_that_is_not_kept_or_was_given_up_is_refused_with_those_that_are(
 
     // What the source has lost cannot be read again.
     for partition in 0..PARTITIONS as i32 {
-        xtask::judge::Judge::shared().delete_records(&scene.bootstrap, &scene.topic("in"), partition, 20).unwrap();
+        xtask::judge::Judge::shared()
+            .delete_records(&scene.bootstrap, &scene.topic("in"), partition, 20)
+            .unwrap();
     }
     scene.bench.run(&["--from", "0"]).says(4, "E0405");
     let log = scene.catch_up(&["in"], &[]);

@@ -169,11 +169,9 @@ impl Scene {
     pub(super) fn until_copied(&self, run: &mut Run, out: &str, inputs: &[&str]) {
         let wanted: usize = inputs.iter().map(|what| self.fed[*what].iter().sum::<usize>()).sum();
         let what = format!("has not copied {wanted} records");
-        run.until(&what, PATIENCE, |run| {
-            match run.process().try_wait()? {
-                Some(status) => Err(std::io::Error::other(format!("ended: {status}; {}", run.output()?))),
-                None => Ok(self.read(out).iter().map(Vec::len).sum::<usize>() >= wanted),
-            }
+        run.until(&what, PATIENCE, |run| match run.process().try_wait()? {
+            Some(status) => Err(std::io::Error::other(format!("ended: {status}; {}", run.output()?))),
+            None => Ok(self.read(out).iter().map(Vec::len).sum::<usize>() >= wanted),
         })
         .unwrap();
     }
@@ -194,7 +192,8 @@ impl Scene {
             let mut count = 0;
             for what in inputs {
                 let prefix = format!("{what}-{partition}-");
-                let of_input: Vec<&str> = found.iter().filter_map(|text| text.strip_prefix(&prefix)).collect();
+                let of_input: Vec<&str> =
+                    found.iter().filter_map(|text| text.strip_prefix(&prefix)).collect();
                 let fed = self.fed[*what].get(partition).copied().unwrap_or(0);
                 let expected: Vec<String> = (0..fed).map(|n| n.to_string()).collect();
                 assert_eq!(of_input, expected, "{}: partition {partition} of {what}", self.job);

@@ -84,9 +84,16 @@ fn on_apache_kafka_too_shards_go_from_4_to_7_to_2() {
 #[test]
 fn the_command_that_dies_at_any_of_its_puts_is_said_again_and_ends_in_the_same_place() {
     for on in On::OURS {
-        for (point, is_done) in
-            [("R0", false), ("R1", false), ("R2", false), ("R3", false), ("R5", false), ("R6", false), ("L0", false), ("L1", true)]
-        {
+        for (point, is_done) in [
+            ("R0", false),
+            ("R1", false),
+            ("R2", false),
+            ("R3", false),
+            ("R5", false),
+            ("R6", false),
+            ("L0", false),
+            ("L1", true),
+        ] {
             let mut scene = Scene::new(&format!("dies-{}", point.to_lowercase()), on, PARTITIONS);
             scene.feed("in", 20);
             scene.die("K2:1", &["--set", "run.shards=4"]);
@@ -118,7 +125,14 @@ fn of_two_commands_at_once_each_is_done_or_finds_itself_superseded() {
         scene.feed("in", 20);
         scene.die("K2:1", &["--set", "run.shards=4"]);
         let ended = thread::scope(|scope| {
-            [7, 2].map(|count| scope.spawn({ let scene = &scene; move || scene.shards(count, &[]) })).map(|one| one.join().unwrap())
+            [7, 2]
+                .map(|count| {
+                    scope.spawn({
+                        let scene = &scene;
+                        move || scene.shards(count, &[])
+                    })
+                })
+                .map(|one| one.join().unwrap())
         });
         for one in &ended {
             match one.code {
