@@ -292,11 +292,12 @@ impl Begin<'_> {
     ) -> Result<(Incarnation, JobRecord), JobError> {
         let mut stored = self.stored().await?;
         // A store that this process has used and that is empty now was unmounted or removed.
-        if stored.is_none() && self.plan.settings.store.is_some() {
-            if let Err(lost) = self.refuse_lost_store(brokers, used).await {
-                // Another first start may have made the record since, and begun with the ids.
-                stored = Some(self.stored().await?.ok_or(lost)?);
-            }
+        if stored.is_none()
+            && self.plan.settings.store.is_some()
+            && let Err(lost) = self.refuse_lost_store(brokers, used).await
+        {
+            // Another first start may have made the record since, and begun with the ids.
+            stored = Some(self.stored().await?.ok_or(lost)?);
         }
         match stored {
             Some(stored) => {

@@ -2,7 +2,10 @@
 
 use super::scene::{On, PATIENCE, Scene};
 use crate::command_line::{Ended, hapax};
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 use xtask::{
     judge::{Isolation, Judge, Outcome, Record},
     kafka::transactions,
@@ -29,11 +32,11 @@ fn other(scene: &mut Scene, name: &str, out: &str) -> PathBuf {
     path
 }
 
-fn run(file: &PathBuf, more: &[&str]) -> Ended {
+fn run(file: &Path, more: &[&str]) -> Ended {
     hapax(&[&["run", file.to_str().unwrap()], more].concat())
 }
 
-fn run_until(scene: &Scene, file: &PathBuf, more: &[&str], out: &str, wanted: usize) -> String {
+fn run_until(scene: &Scene, file: &Path, more: &[&str], out: &str, wanted: usize) -> String {
     let log = scene.bench.path(&format!("{}.log", crate::harness::unique("fork")));
     let mut run = crate::harness::run(file, more, &log).unwrap();
     run.until(&format!("has not {wanted} records in {out}"), PATIENCE, |run| {
