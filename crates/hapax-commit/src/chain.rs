@@ -20,7 +20,9 @@
 
 use crate::{
     handle::Handle,
-    id::{Epoch, Generation, IdAt, RunNonce, SlotNumber, TransactionalId},
+    id::{
+        EPOCHS_AHEAD, Epoch, Generation, IdAt, LaneId, Name, Naming, RunNonce, SlotNumber, TransactionalId,
+    },
     position::Position,
     revision::{Revision, Shape},
     slot::{Claim, JobRecord, Manifest, Slot, SlotBody},
@@ -42,6 +44,8 @@ pub struct ChainView {
     settled: Option<Settled>,
     finished: bool,
     ids: BTreeMap<String, BTreeSet<TransactionalId>>,
+    /// Lanes that claims name whose ids follow from the epoch: which may be open follows from the chain's end.
+    lanes: BTreeSet<LaneAt>,
     newest_handles: BTreeMap<IdAt, Handle>,
     kept: Vec<Kept>,
     gap: Option<SlotNumber>,
@@ -58,7 +62,16 @@ pub struct ChainView {
 struct NewestClaim {
     generation: Generation,
     run: RunNonce,
+    naming: Naming,
     ids: BTreeMap<String, BTreeSet<TransactionalId>>,
+}
+
+/// A lane of a job whose ids are named per epoch, at the coordinator of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LaneAt {
+    cluster_id: String,
+    job: Name,
+    lane: LaneId,
 }
 
 /// A decided epoch whose outcome is not in the chain yet.
@@ -316,9 +329,24 @@ impl ChainView {
         self.last_epoch.unwrap_or(Epoch::GENESIS)
     }
 
-    /// Every id that claims and handles name, by the Kafka id of its cluster.
-    pub fn ids(&self) -> &BTreeMap<String, BTreeSet<TransactionalId>> {
-        &self.ids
+    /// Every id that may be open, by the Kafka id of its cluster: those that claims name. Of ids per epoch those of the
+    /// newest checkpoint and of the numbers behind it, since whatever has an older number has ended.
+    pub fn ids(&self) -> BTreeMap<String, BTreeSet<TransactionalId>> {
+        let mut ids = self.ids.clone();
+        let last = self.last_epoch();
+        for LaneAt { cluster_id, job, lane } in &self.lanes {
+            let of_lane = ids.entry(cluster_id.clone()).or_default();
+            of_lane.extend(lane.ids_behind(job, Naming::PerEpoch, last));
+        }
+        for at in self.ids_in_doubt() {
+            ids.entry(at.cluster_id).or_default().insert(at.id);
+        }
+        ids
+    }
+
+    /// How the newest claim names ids.
+    pub fn naming(&self) -> Naming {
+        self.claim.as_ref().map_or_else(Naming::default, |claim| claim.naming)
     }
 
     /// Ids that a handle of the epoch in doubt names: nothing may be sent to them but its own EndTxn.
@@ -329,10 +357,10 @@ impl ChainView {
     /// The ids that a run clears before it looks: all but those in doubt.
     pub fn ids_to_clear(&self) -> BTreeSet<IdAt> {
         let in_doubt = self.ids_in_doubt();
-        self.ids
-            .iter()
-            .flat_map(|(cluster, ids)| {
-                ids.iter().map(|id| IdAt { cluster_id: cluster.clone(), id: id.clone() })
+        self.ids()
+            .into_iter()
+            .flat_map(|(cluster_id, ids)| {
+                ids.into_iter().map(move |id| IdAt { cluster_id: cluster_id.clone(), id })
             })
             .filter(|at| !in_doubt.contains(at))
             .collect()
@@ -344,6 +372,7 @@ impl ChainView {
         let is_in_doubt = self.ids_in_doubt().iter().any(|at| at.cluster_id == cluster_id);
         assert!(!is_in_doubt, "what is in doubt at cluster {cluster_id} is not forgotten");
         self.ids.remove(cluster_id);
+        self.lanes.retain(|at| at.cluster_id != cluster_id);
         self.newest_handles.retain(|at, _| at.cluster_id != *cluster_id);
         self.dropped.insert(cluster_id.into());
     }
@@ -418,10 +447,35 @@ impl ChainView {
     fn apply_claim(&mut self, slot: &Slot, claim: &Claim) {
         let ids: BTreeMap<String, BTreeSet<_>> =
             claim.ids.iter().map(|(cluster, ids)| (cluster.clone(), ids.iter().cloned().collect())).collect();
-        for (cluster, named) in &ids {
-            self.ids.entry(cluster.clone()).or_default().extend(named.iter().cloned());
+        match claim.naming {
+            Naming::Rotating => {
+                for (cluster, named) in &ids {
+                    self.ids.entry(cluster.clone()).or_default().extend(named.iter().cloned());
+                }
+            }
+            Naming::PerEpoch => {
+                let window = 1..=EPOCHS_AHEAD;
+                let last = self.last_epoch().0;
+                // What a life of the job before this one had under another naming.
+                for (cluster, named) in &ids {
+                    let others = named.iter().filter(|id| !window.contains(&id.index.saturating_sub(last)));
+                    let others: Vec<_> = others.cloned().collect();
+                    if !others.is_empty() {
+                        self.ids.entry(cluster.clone()).or_default().extend(others);
+                    }
+                }
+                let lanes = ids.iter().flat_map(|(cluster_id, ids)| {
+                    ids.iter().map(|id| LaneAt {
+                        cluster_id: cluster_id.clone(),
+                        job: id.job.clone(),
+                        lane: id.lane.clone(),
+                    })
+                });
+                self.lanes.extend(lanes);
+            }
         }
-        self.claim = Some(NewestClaim { generation: slot.generation, run: slot.run, ids });
+        let naming = claim.naming;
+        self.claim = Some(NewestClaim { generation: slot.generation, run: slot.run, naming, ids });
     }
 
     fn apply_manifest(&mut self, slot: &Slot, manifest: &Manifest) -> Result<(), ChainFault> {
@@ -566,12 +620,26 @@ impl ChainView {
     }
 
     fn use_handle(&mut self, slot: &Slot, handle: &Handle, fits: bool) -> Result<(), ChainFault> {
-        let claimed = self.claim.as_ref().and_then(|claim| claim.ids.get(&handle.cluster_id));
-        if !fits || !claimed.is_some_and(|ids| ids.contains(&handle.transactional_id)) {
+        if !fits || !self.claim.as_ref().is_some_and(|claim| claim.covers(handle)) {
             return Err(ChainFault::Handle { slot: slot.number, id: handle.transactional_id.clone() });
         }
         self.newest_handles.insert(handle.at(), handle.clone());
         Ok(())
+    }
+}
+
+impl NewestClaim {
+    /// May the run prepare a transaction under this id?
+    fn covers(&self, handle: &Handle) -> bool {
+        let Some(ids) = self.ids.get(&handle.cluster_id) else { return false };
+        let id = &handle.transactional_id;
+        match self.naming {
+            Naming::Rotating => ids.contains(id),
+            Naming::PerEpoch => {
+                id.index == self.naming.index(handle.epoch)
+                    && ids.iter().any(|named| (&named.job, &named.lane) == (&id.job, &id.lane))
+            }
+        }
     }
 }
 

@@ -42,7 +42,7 @@ pub use decision::Strategy;
 pub use envelope::DamagedBytes;
 pub use handle::{Handle, HandleFault, HandlePartition};
 pub use id::{
-    Epoch, Generation, IdAt, Identity, LaneId, Name, ProducerEpoch, ProducerId, RunNonce, ShardId,
+    Epoch, Generation, IdAt, Identity, LaneId, Name, Naming, ProducerEpoch, ProducerId, RunNonce, ShardId,
     SlotNumber, TopicId, TransactionVersion, TransactionalId,
 };
 pub use invariant::Broken;

@@ -5,7 +5,7 @@
 use crate::{
     envelope::{self, DamagedBytes, Kind},
     handle::Handle,
-    id::{Epoch, Generation, Name, RunNonce, ShardId, SlotNumber, TopicId, TransactionalId},
+    id::{Epoch, Generation, Name, Naming, RunNonce, ShardId, SlotNumber, TopicId, TransactionalId},
     position::Positions,
     revision::Revision,
 };
@@ -81,6 +81,9 @@ pub struct Claim {
     pub ids: BTreeMap<String, Vec<TransactionalId>>,
     /// Layout that the run works under.
     pub layout: u32,
+    /// How the ids are named: per epoch, the run may also use those of the numbers behind each of its manifests.
+    #[serde(default, skip_serializing_if = "Naming::is_rotating")]
+    pub naming: Naming,
     /// Who: host and process, for people.
     pub by: String,
 }
@@ -107,6 +110,9 @@ pub struct JobRecord {
     pub decider: DeciderKind,
     /// How shards are given to processes.
     pub assignment: AssignmentKind,
+    /// How transactional ids are named.
+    #[serde(default, skip_serializing_if = "Naming::is_rotating")]
+    pub naming: Naming,
     /// Clusters by their name in the pipeline file.
     pub clusters: BTreeMap<Name, ClusterRecord>,
     /// Topics of sources and sinks, by `cluster/topic`.

@@ -12,7 +12,7 @@ use crate::{
     sink::{Guarantee, KafkaSinks, Route, Sink},
     source::Source,
 };
-use hapax_commit::{Name, Strategy, limits::KEEP_CHECKPOINTS};
+use hapax_commit::{Name, Naming, Strategy, limits::KEEP_CHECKPOINTS};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 /// Shards of a job at most: each has channels of its own in every run, and a claim names three ids for each of its lanes.
@@ -45,6 +45,8 @@ pub struct Settings {
     /// Number of shards of a new job; by default the smaller of source partitions and 16. A job that is there is given
     /// another number by [`crate::layout::reshape`].
     pub shards: Option<u32>,
+    /// How transactional ids are named; by default they rotate. Fixed by the job record.
+    pub naming: Option<Naming>,
     /// Worker threads; by default the machine's cores.
     pub workers: Option<usize>,
     /// How long a transaction may stay open; by default the smaller of 15 minutes and the broker's maximum.
@@ -88,6 +90,7 @@ impl Default for Settings {
             interval: Duration::from_secs(1),
             keep: KEEP_CHECKPOINTS,
             shards: None,
+            naming: None,
             workers: None,
             transaction_timeout: None,
             recovery: vec![Strategy::Resume, Strategy::Rewind, Strategy::Rewrite, Strategy::Replay],

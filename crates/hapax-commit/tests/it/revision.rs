@@ -2,8 +2,8 @@
 
 use crate::fixture::{CLUSTER, Slots, finished, handle, manifest, positions, proven, void};
 use hapax_commit::{
-    AssignmentKind, ChainFault, DeciderKind, Epoch, JobRecord, Layout, Manifest, Name, Position, Positions,
-    Revision, Shape, SlotBody, SlotNumber, SplitId,
+    AssignmentKind, ChainFault, DeciderKind, Epoch, JobRecord, Layout, Manifest, Name, Naming, Position,
+    Positions, Revision, Shape, SlotBody, SlotNumber, SplitId,
     history::{Standing, checkpoints},
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,7 @@ fn record() -> JobRecord {
         created_ms: 0,
         decider: DeciderKind::Checkpoint,
         assignment: AssignmentKind::All,
+        naming: Naming::Rotating,
         clusters: BTreeMap::new(),
         topics: BTreeMap::new(),
         layout: Layout::dealt(1, genesis.keys(), 2),
@@ -198,4 +199,41 @@ fn a_history_says_what_became_of_each_checkpoint() {
     assert_eq!(all[2].manifest.handles[1].epoch, Epoch(4), "the amended handle counts");
     assert_eq!(all[2].records(), 20);
     assert_eq!(checkpoints(&chain.claim(2).all).last().unwrap().standing, Standing::InDoubt);
+}
+
+/// Which ids may be open follows from the chain's end: a run is two epochs ahead of its newest checkpoint at most.
+#[test]
+fn per_epoch_the_ids_behind_the_newest_checkpoint_are_cleared() {
+    let named = |numbers: std::ops::RangeInclusive<u64>| -> BTreeSet<String> {
+        numbers.map(|n| format!("orders.main.0.{n}")).collect()
+    };
+    let claim = |last: u64| {
+        let ids = crate::fixture::lane(0).ids_behind(&record().job, Naming::PerEpoch, Epoch(last));
+        SlotBody::Claim(hapax_commit::Claim {
+            ids: [(CLUSTER.into(), ids)].into(),
+            layout: 1,
+            naming: Naming::PerEpoch,
+            by: "test".into(),
+        })
+    };
+    let prepared = |epoch: u64| {
+        let id = crate::fixture::lane(0).id_of(&record().job, Naming::PerEpoch, Epoch(epoch));
+        manifest(epoch, vec![hapax_commit::Handle { transactional_id: id, ..handle(0, epoch) }])
+    };
+    let to_clear = |chain: &Slots| -> BTreeSet<String> {
+        chain.view().ids_to_clear().iter().map(|at| at.id.to_string()).collect()
+    };
+    let chain = Slots::default().claim_as(claim(0));
+    assert_eq!(to_clear(&chain), named(1..=6));
+    let mut chain = chain;
+    for epoch in 1..20 {
+        chain = chain.put(prepared(epoch));
+    }
+    assert_eq!(to_clear(&chain), named(20..=25), "the one in doubt is 19");
+    let chain = chain.claim_as(claim(19));
+    assert_eq!(to_clear(&chain), named(20..=25));
+    let settled = chain.put(proven(19));
+    assert_eq!(to_clear(&settled), named(20..=25), "what has ended is not asked for again");
+    let foreign = handle(1, 20);
+    assert!(settled.put(manifest(20, vec![foreign])).read().is_err(), "another lane's id was not claimed");
 }

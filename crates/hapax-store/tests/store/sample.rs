@@ -59,6 +59,7 @@ pub(crate) fn record(job: &Name) -> JobRecord {
         created_ms: 1_790_000_000_000,
         decider: DeciderKind::Checkpoint,
         assignment: AssignmentKind::All,
+        naming: Naming::Rotating,
         clusters: BTreeMap::from([(
             name("main"),
             ClusterRecord { cluster_id: "4L6g3nShT-eMCtK--X86sw".to_owned(), brokers: "k1:9092".to_owned() },
@@ -90,7 +91,12 @@ fn slot(number: u64, generation: u64, run: RunNonce, body: SlotBody) -> Slot {
 pub(crate) fn claim(number: u64, run: RunNonce) -> Slot {
     let ids = lane().transactional_ids(&job()).to_vec();
     let ids = BTreeMap::from([("4L6g3nShT-eMCtK--X86sw".to_owned(), ids)]);
-    slot(number, number, run, SlotBody::Claim(Claim { ids, layout: 1, by: "host-1 pid 42".to_owned() }))
+    slot(
+        number,
+        number,
+        run,
+        SlotBody::Claim(Claim { ids, layout: 1, naming: Naming::Rotating, by: "host-1 pid 42".to_owned() }),
+    )
 }
 
 pub(crate) fn handle(epoch: u64) -> Handle {

@@ -80,6 +80,7 @@ impl CheckpointDecider {
     pub(super) async fn check_change(&mut self, slots: &[Slot]) -> Result<(), JobError> {
         let Intent::Run { drop, from } = self.start.intent.clone() else { return Ok(()) };
         self.check_clusters()?;
+        self.check_naming()?;
         self.check_shards()?;
         self.check_splits(&drop)?;
         self.check_left(&drop).await?;
@@ -113,6 +114,18 @@ impl CheckpointDecider {
                 self.start.plan.name
             ),
             incident: None,
+        }
+    }
+
+    /// Which ids may be open follows from how they are named.
+    fn check_naming(&self) -> Result<(), JobError> {
+        match self.start.plan.settings.naming {
+            Some(wanted) if wanted != self.naming() => Err(self.changed(
+                "naming is fixed when a job is created; put back what it was, or begin another job at a checkpoint of this \
+                 one: hapax run FILE --fork-of JOB"
+                    .to_owned(),
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -175,8 +188,7 @@ impl CheckpointDecider {
 
     /// Ids at a cluster that the file knows no more can be neither resolved nor cleared (H38).
     async fn check_left(&mut self, drop: &[String]) -> Result<(), JobError> {
-        let at: Vec<String> = self.view.ids().keys().cloned().collect();
-        for cluster_id in at {
+        for cluster_id in self.view.ids().into_keys() {
             let refused = match self.start.brokers.client(&cluster_id, "a transaction of the job").await {
                 Err(error @ JobError::Configuration { .. }) => error,
                 // Whoever cannot be reached now is asked again by recovery.
@@ -250,8 +262,8 @@ impl CheckpointDecider {
     fn left(&self) -> Vec<String> {
         let has_lanes: BTreeSet<&str> =
             self.start.brokers.transactional().map(|(_, client)| client.cluster_id()).collect();
-        let named = self.view.ids().keys().chain(self.view.dropped());
-        named.filter(|cluster_id| !has_lanes.contains(cluster_id.as_str())).cloned().collect()
+        let named = self.view.ids().into_keys().chain(self.view.dropped().cloned());
+        named.filter(|cluster_id| !has_lanes.contains(cluster_id.as_str())).collect()
     }
 
     fn tell(&self, shape: &Shape) {
@@ -359,9 +371,11 @@ impl CheckpointDecider {
         start.last_epoch = self.view.last_epoch();
         start.settled = self.view.settled_epoch();
         start.positions = self.shape.positions(self.view.progress());
-        takeover.epoch = start.last_epoch.next();
+        let last = start.last_epoch;
+        takeover.epoch = last.next();
         takeover.positions.clone_from(&start.positions);
         takeover.finished = self.view.finished();
+        takeover.identities = self.identities(last);
     }
 
     /// What the chain has, without changing anything; first the beginning, which is always kept.

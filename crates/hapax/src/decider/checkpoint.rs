@@ -14,8 +14,8 @@ use crate::{
     stop::StopSignal,
 };
 use hapax_commit::{
-    Claim, DeciderKind, Epoch, Generation, Identity, JobRecord, LaneId, RunNonce, Shape, ShardId, Slot,
-    SlotBody, SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
+    Claim, DeciderKind, Epoch, Generation, Identity, JobRecord, LaneId, Naming, RunNonce, Shape, ShardId,
+    Slot, SlotBody, SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
 };
 use hapax_host::Host;
 use hapax_store::{Chain, PutOutcome};
@@ -243,28 +243,36 @@ impl CheckpointDecider {
     }
 
     fn ids(&self) -> Claim {
+        let (naming, last) = (self.naming(), self.view.last_epoch());
         let mut ids = self.start.inherited.clone();
         for lane in self.lanes(&(&self.shards() | &self.coming)) {
             let cluster_id = self.start.brokers.cluster_id(&lane.cluster).to_owned();
-            ids.entry(cluster_id).or_default().extend(lane.transactional_ids(&self.start.plan.name));
+            ids.entry(cluster_id).or_default().extend(lane.ids_behind(&self.start.plan.name, naming, last));
         }
         // A lane that the plan has no more may have to be written again.
         for handle in self.view.unresolved().iter().flat_map(|unresolved| &unresolved.manifest.handles) {
-            let of_lane = handle.lane.transactional_ids(&handle.transactional_id.job);
+            let of_lane = handle.lane.ids_behind(&handle.transactional_id.job, naming, last);
             ids.entry(handle.cluster_id.clone()).or_default().extend(of_lane);
         }
         let ids = ids.into_iter().map(|(cluster, ids)| (cluster, ids.into_iter().collect())).collect();
         let by = format!("process {}", std::process::id());
-        Claim { ids, layout: self.shape.layout.number, by }
+        Claim { ids, layout: self.shape.layout.number, naming, by }
     }
 
-    /// The identities of this run's lanes among those that clearing answered.
-    fn identities(&self, done: &hapax_commit::recovery::Done) -> BTreeMap<LaneId, [Identity; 3]> {
+    /// How the job names its ids.
+    pub(crate) fn naming(&self) -> Naming {
+        self.start.record.naming
+    }
+
+    /// The identities of this run's lanes for the three epochs behind `last`, as clearing answered them, by place.
+    pub(super) fn identities(&self, last: Epoch) -> BTreeMap<LaneId, [Identity; 3]> {
+        let mut epochs = [last.next(), last.next().next(), last.next().next().next()];
+        epochs.sort_by_key(|epoch| epoch.id_index());
         let of = |lane: &LaneId| {
-            lane.transactional_ids(&self.start.plan.name).map(|id| {
+            epochs.map(|epoch| {
                 let cluster_id = self.start.brokers.cluster_id(&lane.cluster).to_owned();
-                let at = IdAt { cluster_id, id };
-                done.identities.get(&at).copied().expect("recovery clears every id that the claim names")
+                let at = IdAt { cluster_id, id: lane.id_of(&self.start.plan.name, self.naming(), epoch) };
+                self.cleared.get(&at).copied().expect("recovery clears every id that the claim names")
             })
         };
         self.lanes(&self.shards()).into_iter().map(|lane| (lane.clone(), of(&lane))).collect()
@@ -275,9 +283,9 @@ impl CheckpointDecider {
         self.claim().await?;
         recover::refuse_commits_of_undecided(self).await?;
         let done = recover::resolve(self).await?;
-        let identities = self.identities(&done);
         self.cleared = done.identities;
         let start = done.start;
+        let identities = self.identities(start.last_epoch);
         self.cohort = Some(start.clone());
         Ok(Takeover {
             epoch: start.last_epoch.next(),
@@ -350,7 +358,14 @@ mod tests {
             written_ms: 0,
             body,
         };
-        let claim = || SlotBody::Claim(Claim { ids: BTreeMap::new(), layout: 0, by: String::new() });
+        let claim = || {
+            SlotBody::Claim(Claim {
+                ids: BTreeMap::new(),
+                layout: 0,
+                naming: Naming::Rotating,
+                by: String::new(),
+            })
+        };
         let void = || SlotBody::Void { epoch: hapax_commit::Epoch(1) };
         let chain =
             [slot(1, newer, claim()), slot(2, ours, claim()), slot(3, ours, void()), slot(4, newer, claim())];

@@ -389,9 +389,9 @@ impl CheckpointDecider {
     }
 
     /// Does the chain still end with our claim? A run that came behind it may have decided on what is to be ended.
-    async fn check_claim(&mut self) -> Result<(), JobError> {
+    pub(crate) async fn check_claim(&mut self) -> Result<(), JobError> {
         let next = self.view.next_slot();
-        let attempted = || format!("job {}: looking at slot {next} before ending", self.start.plan.name);
+        let attempted = || format!("job {}: looking at slot {next} before going on", self.start.plan.name);
         let slot = self.start.chain.get(next).await;
         match slot.map_err(|error| JobError::store(attempted(), error))? {
             Some(_) => Err(self.fenced().await),
@@ -429,9 +429,9 @@ impl CheckpointDecider {
         self.start.plan.settings.start_timeout.max(limits::RESUME_PATIENCE)
     }
 
-    fn every_id(&self) -> impl Iterator<Item = IdAt> {
-        self.view.ids().iter().flat_map(|(cluster_id, ids)| {
-            ids.iter().map(|id| IdAt { cluster_id: cluster_id.clone(), id: id.clone() })
+    fn every_id(&self) -> impl Iterator<Item = IdAt> + use<> {
+        self.view.ids().into_iter().flat_map(|(cluster_id, ids)| {
+            ids.into_iter().map(move |id| IdAt { cluster_id: cluster_id.clone(), id })
         })
     }
 

@@ -14,7 +14,7 @@ use crate::{
 };
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
-    Epoch, Handle, Identity, Slot, SlotBody, SlotNumber, Strategy,
+    Epoch, Handle, Identity, Naming, Slot, SlotBody, SlotNumber, Strategy,
     evidence::{Described, TransactionState, may_hide_commits},
     id::IdAt,
     recovery::{Done, Effect, Input, Recovery},
@@ -253,7 +253,9 @@ fn survey(decider: &CheckpointDecider, at: IdAt, attempt: u32) -> Performing {
 /// shows that the chain is a copy from before its first manifest. Asked behind the claim, when no older run can
 /// decide any more. A job that was begun anew has the ids of its life before.
 pub(super) async fn refuse_commits_of_undecided(decider: &mut CheckpointDecider) -> Result<(), JobError> {
-    if decider.start.begun_anew || decider.view.last_epoch() != Epoch::GENESIS {
+    // An id of its own for each epoch: those behind the newest checkpoint have committed nothing in any case.
+    let may_tell = decider.naming() == Naming::PerEpoch || decider.view.last_epoch() == Epoch::GENESIS;
+    if decider.start.begun_anew || !may_tell {
         return Ok(());
     }
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
@@ -278,7 +280,7 @@ pub(super) async fn refuse_commits_of_undecided(decider: &mut CheckpointDecider)
             code: Code::StoreStale,
             message: format!(
                 "job {}: the brokers are ahead of the checkpoint store, which looks like an old copy: it has no \
-                 checkpoint yet, and {} is {} there; nothing was cleared; bring the newest store back, or begin anew \
+                 checkpoint for it yet, and {} is {} there; nothing was cleared; bring the newest store back, or begin anew \
                  with --fresh knowing that output repeats",
                 decider.start.plan.name,
                 at.id,
@@ -357,9 +359,11 @@ fn again(
 ) -> Performing {
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
     let (job, timeout) = (decider.start.plan.name.clone(), decider.start.transaction_timeout);
+    let naming = decider.naming();
     Box::pin(async move {
         let client = brokers.client(&handle.cluster_id, &handle_name(&handle)).await?;
-        let rewrite = Rewrite { host: &host, client: &client, handle: &handle, epoch, identity, timeout };
+        let rewrite =
+            Rewrite { host: &host, client: &client, handle: &handle, naming, epoch, identity, timeout };
         let outcome = match strategy {
             Strategy::Rewrite => rewrite.out_of_log().await?,
             Strategy::Replay => Err("the epoch has no journal".to_owned()),

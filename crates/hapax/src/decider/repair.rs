@@ -13,7 +13,7 @@
 
 use crate::error::{Code, JobError, with_causes};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use hapax_commit::{Epoch, Handle, HandlePartition, Identity, TransactionVersion};
+use hapax_commit::{Epoch, Handle, HandlePartition, Identity, Naming, TransactionVersion};
 use hapax_host::{Deadline, Host, OpenFile};
 use hapax_kafka::{
     Client,
@@ -34,6 +34,8 @@ pub(super) struct Rewrite<'a> {
     pub(super) client: &'a Client,
     /// The aborted transaction.
     pub(super) handle: &'a Handle,
+    /// How ids are named.
+    pub(super) naming: Naming,
     /// The number that its records are written under now.
     pub(super) epoch: Epoch,
     /// The identity of the id that belongs to that number.
@@ -155,10 +157,11 @@ impl Rewrite<'_> {
         }
         let timeout_ms = i64::try_from(self.timeout.as_millis()).unwrap_or(i64::MAX);
         Ok(Ok(Handle {
-            transactional_id: self
-                .handle
-                .lane
-                .transactional_id(&self.handle.transactional_id.job, self.epoch),
+            transactional_id: self.handle.lane.id_of(
+                &self.handle.transactional_id.job,
+                self.naming,
+                self.epoch,
+            ),
             identity: self.identity,
             version,
             epoch: self.epoch,

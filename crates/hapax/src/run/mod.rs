@@ -281,6 +281,8 @@ impl Life {
             }
             decider.end_left_open().await?;
             self.look_at_durability(&clusters).await?;
+            // Whoever slept until here has cleared ids behind a newer run's back, and would write under them.
+            decider.check_claim().await?;
         }
         let setting = worker::Setting {
             plan: self.plan.clone(),
@@ -289,6 +291,7 @@ impl Life {
             crash: self.options.crash.clone(),
             run: self.runs,
             layout: decider.shape().layout.clone(),
+            naming: decider.naming(),
             transaction_timeout,
         };
         Ok((decider, takeover, setting))

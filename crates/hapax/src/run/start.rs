@@ -18,7 +18,7 @@ use crate::{
     source::SourceContext,
 };
 use hapax_commit::{
-    DeciderKind, Generation, JobRecord, Name, Positions, RunNonce, Slot, SlotBody, SlotNumber,
+    DeciderKind, Generation, JobRecord, Name, Naming, Positions, RunNonce, Slot, SlotBody, SlotNumber,
     TransactionalId, chain::ChainView, evidence::Described,
 };
 use hapax_host::{Deadline, Host};
@@ -426,7 +426,12 @@ impl Begin<'_> {
                 .await
                 .map_err(|error| self.store_error("finding the chain's end", error))?;
             let number = last.map_or(SlotNumber::FIRST, SlotNumber::next);
-            let claim = hapax_commit::Claim { ids: BTreeMap::new(), layout: 0, by: "--fresh".into() };
+            let claim = hapax_commit::Claim {
+                ids: BTreeMap::new(),
+                layout: 0,
+                naming: Naming::Rotating,
+                by: "--fresh".into(),
+            };
             let slot = Slot {
                 number,
                 run: RunNonce(self.host.random_u128()),
@@ -465,7 +470,7 @@ impl Begin<'_> {
             self.store.chain(&self.plan.name, former, 0).read().await.map_err(|error| error.to_string());
         let view = slots.and_then(|slots| ChainView::read(&slots).map_err(|fault| fault.to_string()));
         let mut ids = match view {
-            Ok(view) => view.ids().clone(),
+            Ok(view) => view.ids(),
             Err(why) => {
                 tracing::warn!(job = %self.plan.name, "the chain of the former job cannot be read ({why}): what it left open ends with its transaction timeout");
                 return Ok(BTreeMap::new());
@@ -519,6 +524,7 @@ impl Begin<'_> {
             created_ms: self.host.wall_ms(),
             decider: DeciderKind::Checkpoint,
             assignment: All.kind(),
+            naming: self.plan.settings.naming.unwrap_or_default(),
             clusters: surroundings::clusters_now(self.clusters).await?,
             topics: surroundings::records(&surroundings::topics(self.plan, &cx).await?),
             layout: All.layout(&genesis, shards),

@@ -18,7 +18,7 @@ use crate::{
     cluster::Clusters,
     source::{BoxFuture, SourceTopic},
 };
-use hapax_commit::{Epoch, Handle, Identity, Name, ShardId};
+use hapax_commit::{Epoch, Handle, Identity, Name, Naming, ShardId};
 use hapax_host::{Host, Instant};
 use std::{fmt, time::Duration};
 
@@ -47,6 +47,10 @@ pub struct WriterContext {
     pub shard: ShardId,
     /// For a transactional sink: the identities of the lane's three ids, by index, as clearing them answered.
     pub identities: Option<[Identity; 3]>,
+    /// How the lane's ids are named.
+    pub naming: Naming,
+    /// The run's first epoch.
+    pub first: Epoch,
     /// How long a transaction may stay open at the broker.
     pub transaction_timeout: Duration,
 }

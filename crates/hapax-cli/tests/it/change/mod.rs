@@ -4,6 +4,7 @@
 
 mod claims;
 mod fork;
+mod naming;
 mod pipeline;
 mod restore;
 mod scene;

@@ -124,6 +124,7 @@ fn a_sink_that_is_added_gets_what_comes_from_there_on() {
         scene.write(&scene.pipeline(&["in"], &second));
         let log = scene.catch_up(&["in"], &[]);
         assert!(log.contains("resumed") && log.contains("the pipeline file has changed"), "{log}");
+        scene.assert_settled();
         let before = scene.read("second").concat().len();
         scene.feed("in", 10);
         scene.catch_up(&["in"], &[]);

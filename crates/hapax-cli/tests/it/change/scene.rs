@@ -64,6 +64,8 @@ pub(super) struct Scene {
     pub(super) bootstrap: String,
     pub(super) bench: Bench,
     pub(super) job: String,
+    /// What stands at the top of the pipeline file beside the name.
+    pub(super) top: &'static str,
     /// Records written to each input topic, by partition.
     fed: BTreeMap<String, Vec<usize>>,
 }
@@ -71,6 +73,11 @@ pub(super) struct Scene {
 impl Scene {
     /// Topics `JOB-in` and `JOB-out` with so many partitions each, and a job that copies without an end.
     pub(super) fn new(name: &str, on: On, partitions: u32) -> Self {
+        Self::with_top(name, on, partitions, "")
+    }
+
+    /// The same with more at the top of the pipeline file.
+    pub(super) fn with_top(name: &str, on: On, partitions: u32, top: &'static str) -> Self {
         let hosted = match on {
             On::Ours(level) => Some(Hosted::start(level, 1)),
             On::Kafka(_) => None,
@@ -82,7 +89,7 @@ impl Scene {
         };
         let job = unique(&format!("change-{name}-{}", on.name()));
         let bench = Bench::new(&format!("change-{name}-{}", on.name()), "");
-        let mut scene = Self { hosted, bootstrap, bench, job, fed: BTreeMap::new() };
+        let mut scene = Self { hosted, bootstrap, bench, job, top, fed: BTreeMap::new() };
         scene.create("in", partitions);
         scene.create("out", partitions);
         scene.write(&scene.pipeline(&["in"], ""));
@@ -126,9 +133,10 @@ impl Scene {
     pub(super) fn pipeline(&self, topics: &[&str], more: &str) -> String {
         let topics: Vec<String> = topics.iter().map(|what| format!("{:?}", self.topic(what))).collect();
         format!(
-            "job = \"{}\"\ntransaction_timeout = \"60s\"\n[checkpoint]\nstore = \"file://{}\"\ninterval = \"50ms\"\n[cluster.main]\nbrokers = \"{}\"\n\
+            "job = \"{}\"\ntransaction_timeout = \"60s\"\n{}[checkpoint]\nstore = \"file://{}\"\ninterval = \"50ms\"\n[cluster.main]\nbrokers = \"{}\"\n\
              [[source]]\ntopics = [{}]\n[[sink]]\ntopic = \"{}\"\npartition = \"keep\"\n{more}",
             self.job,
+            self.top,
             self.bench.path("store").display(),
             self.bootstrap,
             topics.join(", "),
@@ -171,7 +179,7 @@ impl Scene {
         let what = format!("has not copied {wanted} records");
         run.until(&what, PATIENCE, |run| match run.process().try_wait()? {
             Some(status) => Err(std::io::Error::other(format!("ended: {status}; {}", run.output()?))),
-            None => Ok(self.read(out).iter().map(Vec::len).sum::<usize>() >= wanted),
+            None => Ok(self.count(out, inputs) >= wanted),
         })
         .unwrap();
     }
@@ -182,6 +190,12 @@ impl Scene {
         let mut partitions = read.unwrap();
         partitions.sort_by_key(|partition| partition.bounds.partition);
         partitions.iter().map(|one| one.records.iter().map(|read| read.text()).collect()).collect()
+    }
+
+    /// Records of these inputs that are in `out`.
+    pub(super) fn count(&self, out: &str, inputs: &[&str]) -> usize {
+        let is_of = |text: &&String| inputs.iter().any(|what| text.starts_with(&format!("{what}-")));
+        self.read(out).iter().flatten().filter(is_of).count()
     }
 
     /// Every record of these inputs is in `out` once, in its partition and its order.
