@@ -13,7 +13,7 @@
 
 use crate::error::{Code, JobError, with_causes};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use hapax_commit::{Epoch, Handle, HandlePartition, Identity, Naming, TransactionVersion};
+use hapax_commit::{Epoch, Handle, HandlePartition, Identity, Naming, TransactionVersion, TransactionalId};
 use hapax_host::{Deadline, Host, OpenFile};
 use hapax_kafka::{
     Client,
@@ -93,7 +93,7 @@ impl Rewrite<'_> {
     /// Before anything is written under the fresh identity, what partitions still hold open of its producer is ended: its
     /// next commit there would make those records visible (KAFKA-20734). A reason, where that may not be done.
     async fn end_left_open(&self) -> Result<Option<String>, JobError> {
-        let id = self.handle.lane.transactional_id(&self.handle.transactional_id.job, self.epoch).to_string();
+        let id = self.id().to_string();
         for part in &self.handle.partitions {
             let own = |producer| (producer == self.identity.producer_id).then(|| id.clone());
             match transaction::end_left_open(self.client, &part.topic, part.partition, own).await {
@@ -117,8 +117,8 @@ impl Rewrite<'_> {
             ..ProducerConfig::default()
         };
         let mut producer = LaneProducer::start(self.client.clone(), config);
-        let id = self.handle.lane.transactional_id(&self.handle.transactional_id.job, self.epoch);
-        producer.open(self.epoch, OpenAs::Transaction { transactional_id: id, identity: self.identity });
+        producer
+            .open(self.epoch, OpenAs::Transaction { transactional_id: self.id(), identity: self.identity });
         producer
     }
 
@@ -170,6 +170,11 @@ impl Rewrite<'_> {
             partitions,
             ..self.handle.clone()
         }))
+    }
+
+    /// The id that the records are written under.
+    fn id(&self) -> TransactionalId {
+        self.handle.lane.id_of(&self.handle.transactional_id.job, self.naming, self.epoch)
     }
 
     fn attempted(&self) -> String {

@@ -2,7 +2,8 @@
 
 use super::scene::{On, PATIENCE, Scene, files};
 use hapax::crash::Point;
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, time::Duration};
+use xtask::judge::Judge;
 
 const PARTITIONS: u32 = 4;
 const PER_EPOCH: &str = "naming = \"per-epoch\"\n";
@@ -151,4 +152,41 @@ fn the_naming_of_a_job_is_fixed() {
     run.process().signal("TERM").unwrap();
     run.demand_exit(0, PATIENCE).unwrap();
     assert!(numbers(&scene).last().copied() > before);
+}
+
+/// What a naming costs the coordinators: ids that they keep, and records in their log.
+#[test]
+#[ignore = "a measurement of some minutes: the figures stand in ADR 12"]
+fn what_a_thousand_epochs_cost_the_coordinators() {
+    const EPOCHS: u64 = 1_000;
+    for top in ["naming = \"rotating\"\n", PER_EPOCH] {
+        let on = On::Kafka(xtask::kafka::Version::V4_4);
+        let scene = Scene::with_top(&format!("cost-{}", top.len()), on, PARTITIONS, top);
+        let text = scene.pipeline(&["in"], "");
+        let topics = text.lines().find(|line| line.starts_with("topics")).unwrap().to_owned();
+        scene.write(
+            &text.replace(&topics, &format!("generator = {{ rate = 400, partitions = {PARTITIONS} }}")),
+        );
+        let written = || -> i64 {
+            let bounds = Judge::shared().end_offsets(&scene.bootstrap, "__transaction_state").unwrap();
+            bounds.iter().map(|one| one.end).sum()
+        };
+        let before = written();
+        let mut run = scene.start("cost", &["--progress"]);
+        let epoch = |log: &str| {
+            let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            lines.filter_map(|one| one["epoch"].as_u64()).max().unwrap_or(0)
+        };
+        run.until("has its epochs", Duration::from_secs(500), |run| Ok(epoch(&run.output()?) >= EPOCHS))
+            .unwrap();
+        run.process().signal("TERM").unwrap();
+        run.demand_exit(0, PATIENCE).unwrap();
+        let epochs = epoch(&run.output().unwrap());
+        let (ids, records) = (scene.transactions().len(), written() - before);
+        println!(
+            "{}: {epochs} epochs of {PARTITIONS} lanes: {ids} ids, {records} records in __transaction_state",
+            top.trim()
+        );
+        assert_eq!(ids == 3 * PARTITIONS as usize, top != PER_EPOCH);
+    }
 }
