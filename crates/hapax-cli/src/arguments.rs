@@ -37,6 +37,10 @@ pub(crate) enum Command {
     Verify(VerifyArguments),
     /// Look at the transactions of a job, or end one of them
     Txn(TxnArguments),
+    /// Look at the checkpoints of a job
+    Checkpoint(CheckpointArguments),
+    /// Change what is fixed when a job is created
+    Job(JobArguments),
     /// See it: a job on a Kafka of its own, killed again and again, audited while it runs
     Demo(DemoArguments),
     /// Run a Kafka for tests and demos, in one process and in memory: no production broker
@@ -83,6 +87,20 @@ pub(crate) struct RunArguments {
     /// Allow a recovery strategy for this start, after those of the pipeline file: what an incident asks a person for
     #[arg(long, value_name = "STRATEGY", value_parser = strategy)]
     pub(crate) recover: Vec<Strategy>,
+    /// Forget the positions of a topic, file or source that the pipeline does not read any more, or what is open at a
+    /// cluster that it does not know any more
+    #[arg(long, value_name = "NAME")]
+    pub(crate) drop: Vec<String>,
+    /// Go back to this checkpoint first, 0 is the beginning: what came out since comes out a second time. Each start with
+    /// this does so; `hapax checkpoint list` names those that are kept
+    #[arg(long, value_name = "EPOCH", conflicts_with = "fresh")]
+    pub(crate) from: Option<u64>,
+    /// Begin this job, which is new, at a proven checkpoint of another one, which is not touched
+    #[arg(long, value_name = "JOB[@EPOCH]", value_parser = fork, conflicts_with_all = ["fresh", "from"])]
+    pub(crate) fork_of: Option<ForkOf>,
+    /// The other job's checkpoint store, where it is not this one's
+    #[arg(long, value_name = "URL", requires = "fork_of")]
+    pub(crate) fork_store: Option<String>,
     /// Write a summary as one JSON object to standard output at the end
     #[arg(long)]
     pub(crate) json: bool,
@@ -100,6 +118,63 @@ pub(crate) struct RunArguments {
 fn strategy(name: &str) -> Result<Strategy, String> {
     let known = || Strategy::ALL.map(Strategy::name).join(", ");
     Strategy::parse(name).ok_or_else(|| format!("there is no such strategy; there are {}", known()))
+}
+
+/// A job and one of its checkpoints.
+#[derive(Clone, Debug)]
+pub(crate) struct ForkOf {
+    pub(crate) job: String,
+    pub(crate) epoch: Option<u64>,
+}
+
+fn fork(text: &str) -> Result<ForkOf, String> {
+    let (job, epoch) = match text.split_once('@') {
+        Some((job, epoch)) => {
+            let number = epoch.parse().map_err(|_| format!("{epoch:?} is not the number of a checkpoint"))?;
+            (job, Some(number))
+        }
+        None => (text, None),
+    };
+    Ok(ForkOf { job: job.to_owned(), epoch })
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckpointArguments {
+    #[command(subcommand)]
+    pub(crate) command: CheckpointCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CheckpointCommand {
+    /// The checkpoints that are kept, oldest first: what `hapax run FILE --from` takes; changes nothing
+    List {
+        #[command(flatten)]
+        pipeline: PipelineArguments,
+        /// A JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// A run that is alive ends with exit code 5. What is in doubt is resolved first.
+#[derive(Debug, Args)]
+pub(crate) struct JobArguments {
+    #[command(subcommand)]
+    pub(crate) command: JobCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobCommand {
+    /// Give a stopped job another number of shards
+    Shards {
+        #[command(flatten)]
+        pipeline: PipelineArguments,
+        /// How many
+        shards: u32,
+        /// For tests: end or stop the process at the n-th reach of a crash point, POINT[:N][:kill|stop]
+        #[arg(long, hide = true, value_name = "POINT[:N][:kill|stop]")]
+        crash_at: Option<CrashAt>,
+    },
 }
 
 /// Running the job does all of this by itself, and better; this is for what a person has decided.

@@ -4,6 +4,7 @@
 //!  arguments -- config --> hapax::Job --> command::run      the job, with crash points, signals, progress
 //!                                         command::verify   readers -> audit -> report
 //!                                         command::txn      a job's transactions, for a person on call
+//!                                         command::job      a job's shards and checkpoints, for a person
 //!                                         command::broker   hapax-broker as a program
 //!                                         demo              a job, its broker, its killer and its auditor
 //!  screen    log lines and the progress line, both on standard error
@@ -80,6 +81,8 @@ fn hapax() -> ExitCode {
             Command::Demo(arguments) => demo::demo(&host, &screen, arguments).await,
             Command::DemoAuditor(arguments) => demo::audit(&host, &screen, arguments).await,
             Command::Txn(arguments) => command::transactions(&host, &screen, arguments).await,
+            Command::Checkpoint(arguments) => command::checkpoints(&host, &screen, arguments).await,
+            Command::Job(arguments) => command::change(&host, &screen, arguments).await,
             Command::Broker(broker) => command::broker(&host, &screen, broker).await,
         }
     });

@@ -14,14 +14,19 @@
 //! - A slot that is not a claim carries generation and run of the newest claim: a run that has not read a newer
 //!   claim meets it as a taken slot, so anything else is a damaged store.
 //! - Epoch numbers are never used twice, voided ones included: a lane's id is a function of the number.
+//! - A revision, and a checkpoint that is restored, stand behind no epoch in doubt.
 //! - At most one decided epoch is in doubt. The next manifest of the same run proves it; behind a claim only
 //!   `proven`, `void` and `abandoned` settle it.
 
 use crate::{
     handle::Handle,
-    id::{Epoch, Generation, IdAt, LaneId, RunNonce, SlotNumber, TransactionalId},
+    id::{
+        EPOCHS_AHEAD, Epoch, Generation, IdAt, LaneId, Name, Naming, RunNonce, SlotNumber, TransactionalId,
+    },
     journal::Journal,
-    slot::{Claim, Manifest, Slot, SlotBody},
+    position::Position,
+    revision::{Revision, Shape},
+    slot::{Claim, JobRecord, Manifest, Slot, SlotBody},
 };
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -40,19 +45,34 @@ pub struct ChainView {
     settled: Option<Settled>,
     finished: bool,
     ids: BTreeMap<String, BTreeSet<TransactionalId>>,
+    /// Lanes that claims name whose ids follow from the epoch: which may be open follows from the chain's end.
+    lanes: BTreeSet<LaneAt>,
     newest_handles: BTreeMap<IdAt, Handle>,
     kept: Vec<Kept>,
     gap: Option<SlotNumber>,
     /// The newest epoch that a manifest or an outcome names. An amendment's handles have higher numbers than the epoch
     /// that they belong to, whose outcome comes behind them.
     newest_named: Option<Epoch>,
+    /// What the newest revision says.
+    shape: Option<Shape>,
+    /// Clusters that a person gives up before a revision says so.
+    dropped: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct NewestClaim {
     generation: Generation,
     run: RunNonce,
+    naming: Naming,
     ids: BTreeMap<String, BTreeSet<TransactionalId>>,
+}
+
+/// A lane of a job whose ids are named per epoch, at the coordinator of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LaneAt {
+    cluster_id: String,
+    job: Name,
+    lane: LaneId,
 }
 
 /// A decided epoch whose outcome is not in the chain yet.
@@ -82,6 +102,7 @@ struct Kept {
 enum KeptKind {
     Claim,
     Manifest,
+    Revision,
     Other,
 }
 
@@ -153,6 +174,13 @@ pub enum ChainFault {
         /// Its lane.
         lane: LaneId,
     },
+    /// A revision, or a restored checkpoint, that does not belong there.
+    Revision {
+        /// The slot.
+        slot: SlotNumber,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A job that has ended went on.
     Finished {
         /// The slot.
@@ -193,6 +221,7 @@ impl fmt::Display for ChainFault {
             Self::Journal { slot, lane } => {
                 write!(f, "the journal of lane {lane} does not belong into slot {slot}")
             }
+            Self::Revision { slot, why } => write!(f, "slot {slot} changes the job where it may not: {why}"),
             Self::Finished { slot } => write!(f, "slot {slot} decides an epoch of a job that has ended"),
             Self::Missing { slot } => write!(f, "slot {slot} is missing and cannot have been pruned"),
         }
@@ -251,6 +280,14 @@ impl ChainView {
                 self.apply_proven(slot, *epoch, *finished)?;
                 KeptKind::Other
             }
+            SlotBody::Revision(revision) => {
+                self.apply_revision(slot, revision)?;
+                KeptKind::Revision
+            }
+            SlotBody::Restored { from, manifest } => {
+                self.apply_restored(slot, *from, manifest)?;
+                KeptKind::Manifest
+            }
         };
         self.end = Some(slot.number);
         self.kept.push(Kept { number: slot.number, kind });
@@ -288,6 +325,11 @@ impl ChainView {
         self.settled.as_ref().map(|settled| &settled.manifest)
     }
 
+    /// What the job is now: as the newest revision says, else as it was created.
+    pub fn shape(&self, record: &JobRecord) -> Shape {
+        self.shape.clone().unwrap_or_else(|| Shape::of(record))
+    }
+
     /// Epoch of [`ChainView::progress`].
     pub fn settled_epoch(&self) -> Epoch {
         self.progress().map_or(Epoch::GENESIS, |manifest| manifest.epoch)
@@ -298,9 +340,24 @@ impl ChainView {
         self.last_epoch.unwrap_or(Epoch::GENESIS)
     }
 
-    /// Every id that claims and handles name, by the Kafka id of its cluster.
-    pub fn ids(&self) -> &BTreeMap<String, BTreeSet<TransactionalId>> {
-        &self.ids
+    /// Every id that may be open, by the Kafka id of its cluster: those that claims name. Of ids per epoch those of the
+    /// newest checkpoint and of the numbers behind it, since whatever has an older number has ended.
+    pub fn ids(&self) -> BTreeMap<String, BTreeSet<TransactionalId>> {
+        let mut ids = self.ids.clone();
+        let last = self.last_epoch();
+        for LaneAt { cluster_id, job, lane } in &self.lanes {
+            let of_lane = ids.entry(cluster_id.clone()).or_default();
+            of_lane.extend(lane.ids_behind(job, Naming::PerEpoch, last));
+        }
+        for at in self.ids_in_doubt() {
+            ids.entry(at.cluster_id).or_default().insert(at.id);
+        }
+        ids
+    }
+
+    /// How the newest claim names ids.
+    pub fn naming(&self) -> Naming {
+        self.claim.as_ref().map_or_else(Naming::default, |claim| claim.naming)
     }
 
     /// Ids that a handle of the epoch in doubt names: nothing may be sent to them but its own EndTxn.
@@ -311,13 +368,29 @@ impl ChainView {
     /// The ids that a run clears before it looks: all but those in doubt.
     pub fn ids_to_clear(&self) -> BTreeSet<IdAt> {
         let in_doubt = self.ids_in_doubt();
-        self.ids
-            .iter()
-            .flat_map(|(cluster, ids)| {
-                ids.iter().map(|id| IdAt { cluster_id: cluster.clone(), id: id.clone() })
+        self.ids()
+            .into_iter()
+            .flat_map(|(cluster_id, ids)| {
+                ids.into_iter().map(move |id| IdAt { cluster_id: cluster_id.clone(), id })
             })
             .filter(|at| !in_doubt.contains(at))
             .collect()
+    }
+
+    /// Forgets the ids of a cluster, which a person has said is not to be cleared any more; the next revision makes that
+    /// last. Nothing may be in doubt there.
+    pub fn leave(&mut self, cluster_id: &str) {
+        let is_in_doubt = self.ids_in_doubt().iter().any(|at| at.cluster_id == cluster_id);
+        assert!(!is_in_doubt, "what is in doubt at cluster {cluster_id} is not forgotten");
+        self.ids.remove(cluster_id);
+        self.lanes.retain(|at| at.cluster_id != cluster_id);
+        self.newest_handles.retain(|at, _| at.cluster_id != *cluster_id);
+        self.dropped.insert(cluster_id.into());
+    }
+
+    /// Clusters that [`ChainView::leave`] was told of since the newest revision.
+    pub fn dropped(&self) -> impl Iterator<Item = &String> {
+        self.dropped.iter()
     }
 
     /// The newest handle of each id, as far as the slots that are kept tell.
@@ -330,15 +403,16 @@ impl ChainView {
         self.finished
     }
 
-    /// Slots that nobody needs any more: all but claims before the oldest manifest to keep. Kept are the newest
-    /// settled manifest, `keep` manifests at least, and all that follows them. To be removed in ascending order.
+    /// Slots that nobody needs any more: all but claims and revisions before the oldest manifest to keep. Kept are the
+    /// newest settled manifest, `keep` manifests at least, and all that follows them. To be removed in ascending order.
     pub fn prunable(&self, keep: usize) -> Vec<SlotNumber> {
         let Some(settled) = &self.settled else { return Vec::new() };
         let oldest_kept =
             self.kept.iter().rev().filter(|slot| slot.kind == KeptKind::Manifest).nth(keep.max(1) - 1);
         let Some(oldest_kept) = oldest_kept else { return Vec::new() };
         let cut = oldest_kept.number.min(settled.slot);
-        let droppable = self.kept.iter().filter(|slot| slot.number < cut && slot.kind != KeptKind::Claim);
+        let is_droppable = |kind| matches!(kind, KeptKind::Manifest | KeptKind::Other);
+        let droppable = self.kept.iter().filter(|slot| slot.number < cut && is_droppable(slot.kind));
         droppable.map(|slot| slot.number).collect()
     }
 
@@ -384,10 +458,35 @@ impl ChainView {
     fn apply_claim(&mut self, slot: &Slot, claim: &Claim) {
         let ids: BTreeMap<String, BTreeSet<_>> =
             claim.ids.iter().map(|(cluster, ids)| (cluster.clone(), ids.iter().cloned().collect())).collect();
-        for (cluster, named) in &ids {
-            self.ids.entry(cluster.clone()).or_default().extend(named.iter().cloned());
+        match claim.naming {
+            Naming::Rotating => {
+                for (cluster, named) in &ids {
+                    self.ids.entry(cluster.clone()).or_default().extend(named.iter().cloned());
+                }
+            }
+            Naming::PerEpoch => {
+                let window = 1..=EPOCHS_AHEAD;
+                let last = self.last_epoch().0;
+                // What a life of the job before this one had under another naming.
+                for (cluster, named) in &ids {
+                    let others = named.iter().filter(|id| !window.contains(&id.index.saturating_sub(last)));
+                    let others: Vec<_> = others.cloned().collect();
+                    if !others.is_empty() {
+                        self.ids.entry(cluster.clone()).or_default().extend(others);
+                    }
+                }
+                let lanes = ids.iter().flat_map(|(cluster_id, ids)| {
+                    ids.iter().map(|id| LaneAt {
+                        cluster_id: cluster_id.clone(),
+                        job: id.job.clone(),
+                        lane: id.lane.clone(),
+                    })
+                });
+                self.lanes.extend(lanes);
+            }
         }
-        self.claim = Some(NewestClaim { generation: slot.generation, run: slot.run, ids });
+        let naming = claim.naming;
+        self.claim = Some(NewestClaim { generation: slot.generation, run: slot.run, naming, ids });
     }
 
     fn apply_manifest(&mut self, slot: &Slot, manifest: &Manifest) -> Result<(), ChainFault> {
@@ -455,6 +554,52 @@ impl ChainView {
         Ok(())
     }
 
+    /// What is read from here on. A checkpoint before it keeps no position of a split that is dropped: the split may come
+    /// back one day, and begins anew then.
+    fn apply_revision(&mut self, slot: &Slot, revision: &Revision) -> Result<(), ChainFault> {
+        let known = self.shape.as_ref().map_or(0, |shape| shape.layout.number);
+        let is_dealt_anew = self.shape.as_ref().is_none_or(|shape| shape.layout != revision.shape.layout);
+        let why = match () {
+            () if self.unresolved.is_some() => Some("an epoch is in doubt"),
+            () if self.gap.is_none() && revision.behind != self.settled_epoch() => {
+                Some("it stands behind another epoch")
+            }
+            () if revision.shape.layout.number < known + u32::from(is_dealt_anew) => {
+                Some("the layout's number does not rise")
+            }
+            () if revision.shape.check().is_err() => Some("its splits and their starts do not fit"),
+            () => None,
+        };
+        if let Some(why) = why {
+            return Err(ChainFault::Revision { slot: slot.number, why });
+        }
+        if let Some(settled) = &mut self.settled {
+            settled.manifest.positions = revision.shape.positions(Some(&settled.manifest));
+        }
+        revision.left.iter().for_each(|cluster_id| self.leave(cluster_id));
+        self.dropped.clear();
+        let positions = revision.shape.positions(self.progress());
+        self.finished &= positions.values().all(Position::at_end);
+        self.shape = Some(revision.shape.clone());
+        Ok(())
+    }
+
+    fn apply_restored(&mut self, slot: &Slot, from: Epoch, manifest: &Manifest) -> Result<(), ChainFault> {
+        let why = match () {
+            () if self.unresolved.is_some() => Some("an epoch is in doubt"),
+            () if from >= manifest.epoch => Some("it is older than what it copies"),
+            () if !manifest.handles.is_empty() => Some("what is restored has no transactions"),
+            () => None,
+        };
+        if let Some(why) = why {
+            return Err(ChainFault::Revision { slot: slot.number, why });
+        }
+        self.use_epoch(slot, manifest.epoch)?;
+        self.settled = Some(Settled { slot: slot.number, manifest: manifest.clone() });
+        self.finished = false;
+        Ok(())
+    }
+
     /// Takes the epoch in doubt out of doubt. `None` where its manifest was pruned.
     fn take_in_doubt(
         &mut self,
@@ -493,12 +638,26 @@ impl ChainView {
     }
 
     fn use_handle(&mut self, slot: &Slot, handle: &Handle, fits: bool) -> Result<(), ChainFault> {
-        let claimed = self.claim.as_ref().and_then(|claim| claim.ids.get(&handle.cluster_id));
-        if !fits || !claimed.is_some_and(|ids| ids.contains(&handle.transactional_id)) {
+        if !fits || !self.claim.as_ref().is_some_and(|claim| claim.covers(handle)) {
             return Err(ChainFault::Handle { slot: slot.number, id: handle.transactional_id.clone() });
         }
         self.newest_handles.insert(handle.at(), handle.clone());
         Ok(())
+    }
+}
+
+impl NewestClaim {
+    /// May the run prepare a transaction under this id?
+    fn covers(&self, handle: &Handle) -> bool {
+        let Some(ids) = self.ids.get(&handle.cluster_id) else { return false };
+        let id = &handle.transactional_id;
+        match self.naming {
+            Naming::Rotating => ids.contains(id),
+            Naming::PerEpoch => {
+                id.index == self.naming.index(handle.epoch)
+                    && ids.iter().any(|named| (&named.job, &named.lane) == (&id.job, &id.lane))
+            }
+        }
     }
 }
 

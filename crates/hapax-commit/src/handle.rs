@@ -7,7 +7,9 @@
 
 use crate::{
     envelope::{self, DamagedBytes, Kind},
-    id::{Epoch, IdAt, Identity, LaneId, ProducerEpoch, TopicId, TransactionVersion, TransactionalId},
+    id::{
+        Epoch, IdAt, Identity, LaneId, Naming, ProducerEpoch, TopicId, TransactionVersion, TransactionalId,
+    },
 };
 use alloc::{string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
@@ -83,7 +85,10 @@ impl Handle {
         if self.partitions.is_empty() {
             return Err(HandleFault::Empty);
         }
-        if self.lane.transactional_id(&self.transactional_id.job, self.epoch) != self.transactional_id {
+        // Which of the namings is the job's, its claims say.
+        let job = &self.transactional_id.job;
+        let id = |naming| self.lane.id_of(job, naming, self.epoch);
+        if ![Naming::Rotating, Naming::PerEpoch].map(id).contains(&self.transactional_id) {
             return Err(HandleFault::WrongId);
         }
         if self.identity.producer_epoch >= LAST_PRODUCER_EPOCH {

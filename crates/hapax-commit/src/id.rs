@@ -6,12 +6,18 @@
 use alloc::{
     borrow::ToOwned,
     string::{String, ToString},
+    vec::Vec,
 };
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Transactional ids per lane: one written, one prepared, one committing.
 pub const IDS_PER_LANE: u64 = 3;
+
+/// How far epochs may be ahead of the newest checkpoint, where each has an id of its own: two that a run had begun when
+/// it died (one prepared, one written), and as many numbers as recovery takes to write records again, with those that the run
+/// begins behind it.
+pub const EPOCHS_AHEAD: u64 = 2 * IDS_PER_LANE;
 
 /// Longest legal [`Name`] in bytes: four of them and their dots stay far below Kafka's 32,767.
 pub const MAX_NAME: usize = 120;
@@ -123,9 +129,35 @@ impl Epoch {
         Self(self.0.checked_add(1).expect("an epoch a nanosecond lasts 580 years"))
     }
 
-    /// Which of a lane's ids the epoch is written on.
+    /// Which of a lane's three places the epoch is written in.
     pub fn id_index(self) -> u8 {
         u8::try_from(self.0 % IDS_PER_LANE).expect("a remainder of three is below 256")
+    }
+}
+
+/// How the transactional ids of a lane are named. Fixed when a job is created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Naming {
+    /// Three ids in turn, by the epoch's number modulo three.
+    #[default]
+    Rotating,
+    /// An id for each epoch, by its number.
+    PerEpoch,
+}
+
+impl Naming {
+    /// The default is not written: chains and records of before it had a choice are the same bytes.
+    pub(crate) fn is_rotating(&self) -> bool {
+        *self == Self::Rotating
+    }
+
+    /// The last field of the id that an epoch is written on.
+    pub fn index(self, epoch: Epoch) -> u64 {
+        match self {
+            Self::Rotating => u64::from(epoch.id_index()),
+            Self::PerEpoch => epoch.0,
+        }
     }
 }
 
@@ -183,14 +215,30 @@ pub struct LaneId {
 }
 
 impl LaneId {
-    /// The id that `epoch` of this lane is written on.
+    /// The id that `epoch` of this lane is written on, where ids rotate.
     pub fn transactional_id(&self, job: &Name, epoch: Epoch) -> TransactionalId {
-        TransactionalId { job: job.clone(), lane: self.clone(), index: epoch.id_index() }
+        self.id_of(job, Naming::Rotating, epoch)
     }
 
-    /// Every id that this lane may use.
+    /// The id that `epoch` of this lane is written on.
+    pub fn id_of(&self, job: &Name, naming: Naming, epoch: Epoch) -> TransactionalId {
+        TransactionalId { job: job.clone(), lane: self.clone(), index: naming.index(epoch) }
+    }
+
+    /// Every id that this lane may use, where ids rotate.
     pub fn transactional_ids(&self, job: &Name) -> [TransactionalId; IDS_PER_LANE as usize] {
         [0, 1, 2].map(|index| TransactionalId { job: job.clone(), lane: self.clone(), index })
+    }
+
+    /// Every id that this lane may use in the epochs behind `last` before another checkpoint names it: all three, or
+    /// those of a window of numbers.
+    pub fn ids_behind(&self, job: &Name, naming: Naming, last: Epoch) -> Vec<TransactionalId> {
+        match naming {
+            Naming::Rotating => self.transactional_ids(job).into(),
+            Naming::PerEpoch => {
+                (1..=EPOCHS_AHEAD).map(|ahead| self.id_of(job, naming, Epoch(last.0 + ahead))).collect()
+            }
+        }
     }
 }
 
@@ -208,8 +256,8 @@ pub struct TransactionalId {
     pub job: Name,
     /// The lane.
     pub lane: LaneId,
-    /// Which of the lane's ids, below [`IDS_PER_LANE`].
-    pub index: u8,
+    /// Which of the lane's ids: below [`IDS_PER_LANE`], or the number of its epoch ([`Naming`]).
+    pub index: u64,
 }
 
 impl TransactionalId {
@@ -219,8 +267,8 @@ impl TransactionalId {
         let job = Name::new(fields.next()?).ok()?;
         let cluster = Name::new(fields.next()?).ok()?;
         let shard = ShardId(canonical(fields.next()?)?);
-        let index: u8 = canonical(fields.next()?)?;
-        if fields.next().is_some() || u64::from(index) >= IDS_PER_LANE {
+        let index: u64 = canonical(fields.next()?)?;
+        if fields.next().is_some() {
             return None;
         }
         Some(Self { job, lane: LaneId { cluster, shard }, index })
@@ -365,9 +413,20 @@ mod tests {
         for epoch in 0..7 {
             let id = lane.transactional_id(&name("orders"), Epoch(epoch));
             assert_eq!(TransactionalId::parse(&id.to_string()), Some(id.clone()));
-            assert_eq!(u64::from(id.index), epoch % IDS_PER_LANE);
+            assert_eq!(id.index, epoch % IDS_PER_LANE);
             assert!(lane.transactional_ids(&name("orders")).contains(&id));
         }
+    }
+
+    #[test]
+    fn per_epoch_an_id_is_the_epochs_alone() {
+        let (lane, job) = (LaneId { cluster: name("eu"), shard: ShardId(0) }, name("orders"));
+        let id = lane.id_of(&job, Naming::PerEpoch, Epoch(41));
+        assert_eq!(id.to_string(), "orders.eu.0.41");
+        assert_eq!(TransactionalId::parse("orders.eu.0.41"), Some(id));
+        let ids = lane.ids_behind(&job, Naming::PerEpoch, Epoch(40));
+        assert_eq!((ids[0].index, ids.last().unwrap().index), (41, 46));
+        assert_eq!(lane.ids_behind(&job, Naming::Rotating, Epoch(40)), lane.transactional_ids(&job));
     }
 
     #[test]
@@ -375,7 +434,6 @@ mod tests {
         for id in [
             "orders",
             "orders.eu.0",
-            "orders.eu.0.3",
             "orders.eu.00.1",
             "orders.eu.0.1.2",
             "orders.eu.+1.1",

@@ -12,11 +12,12 @@
 //! Invariants ([`Lane::check`]): an epoch stands on the id `epoch mod 3`; at most one is being written, and it is the
 //! newest; no two ids share an identity, and no identity writes two transactions: on V2 EndTxn answers the next one
 //! (KIP-890), on V1 and at the last producer epochs InitProducerId comes first, with the lane's own identity, so
-//! that a zombie cannot take an id back (KIP-360).
+//! that a zombie cannot take an id back (KIP-360). Where each epoch has an id of its own ([`Naming::PerEpoch`]), the three
+//! places stay and the ids go by: InitProducerId comes first for each that the start has not cleared, without an identity.
 
 use crate::{
     handle::{Handle, HandleFault, HandlePartition, LAST_PRODUCER_EPOCH},
-    id::{Epoch, IDS_PER_LANE, Identity, LaneId, Name, TransactionVersion, TransactionalId},
+    id::{Epoch, IDS_PER_LANE, Identity, LaneId, Name, Naming, TransactionVersion, TransactionalId},
     invariant::{Broken, holds},
 };
 use alloc::{string::String, vec::Vec};
@@ -35,6 +36,10 @@ pub struct LaneConfig {
     pub brokers: String,
     /// The protocol, read from the cluster at the start of the run.
     pub version: TransactionVersion,
+    /// How the ids are named.
+    pub naming: Naming,
+    /// The run's first epoch: what was cleared are the ids of this one and of the two behind it.
+    pub first: Epoch,
 }
 
 /// Where one of the ids stands.
@@ -114,6 +119,8 @@ pub struct OpenWith {
     pub identity: Identity,
     /// InitProducerId with this identity comes first; its answer goes to [`Lane::identified`].
     pub init: bool,
+    /// The id is used for the first time: InitProducerId carries no identity, as there is none.
+    pub is_fresh: bool,
 }
 
 /// The epoch cannot be opened yet: wait, this is back-pressure.
@@ -204,9 +211,13 @@ impl Lane {
             IdState::Free { identity, spent } => (identity, spent),
             busy => return Err(NotYet::Outcome { epoch: busy.epoch().unwrap_or(self.newest) }),
         };
-        let init = spent || identity.producer_epoch >= LAST_PRODUCER_EPOCH;
+        let is_fresh = match self.config.naming {
+            Naming::Rotating => false,
+            Naming::PerEpoch => epoch.0 >= self.config.first.0 + IDS_PER_LANE,
+        };
+        let init = spent || is_fresh || identity.producer_epoch >= LAST_PRODUCER_EPOCH;
         self.newest = epoch;
-        Ok(self.stand_on(epoch, identity, init))
+        Ok(OpenWith { is_fresh, ..self.stand_on(epoch, identity, init) })
     }
 
     /// InitProducerId has answered. At the last producer epochs it has to be asked once more (`init` again).
@@ -246,7 +257,7 @@ impl Lane {
             cluster_id: self.config.cluster_id.clone(),
             brokers: self.config.brokers.clone(),
             lane: self.config.lane.clone(),
-            transactional_id: self.config.lane.transactional_id(&self.config.job, epoch),
+            transactional_id: self.config.lane.id_of(&self.config.job, self.config.naming, epoch),
             identity,
             version: self.config.version,
             epoch,
@@ -335,8 +346,8 @@ impl Lane {
         } else {
             IdState::Open { epoch, identity }
         };
-        let transactional_id = self.config.lane.transactional_id(&self.config.job, epoch);
-        OpenWith { transactional_id, identity, init }
+        let transactional_id = self.config.lane.id_of(&self.config.job, self.config.naming, epoch);
+        OpenWith { transactional_id, identity, init, is_fresh: false }
     }
 
     fn id(&mut self, epoch: Epoch) -> &mut IdState {

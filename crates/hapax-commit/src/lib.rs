@@ -7,6 +7,8 @@
 //! - [`handle`], [`journal`], [`position`], [`slot`]: what is durable
 //! - [`envelope`]: the frame around durable bytes
 //! - [`chain`]: what a chain of slots means
+//! - [`revision`]: what a job is from one place of its chain on
+//! - [`history`]: the checkpoints that a chain still has
 //! - [`lane`]: one lane's three ids
 //! - [`cohort`]: the coordinator of a live run
 //! - [`evidence`]: what the brokers say about a prepared transaction
@@ -24,6 +26,7 @@ pub mod decision;
 pub mod envelope;
 pub mod evidence;
 pub mod handle;
+pub mod history;
 pub mod id;
 pub mod invariant;
 pub mod journal;
@@ -31,6 +34,7 @@ pub mod lane;
 pub mod limits;
 pub mod position;
 pub mod recovery;
+pub mod revision;
 pub mod slot;
 
 pub use chain::{ChainFault, ChainView, Unresolved};
@@ -39,7 +43,7 @@ pub use decision::Strategy;
 pub use envelope::DamagedBytes;
 pub use handle::{Handle, HandleFault, HandlePartition};
 pub use id::{
-    Epoch, Generation, IdAt, Identity, LaneId, Name, ProducerEpoch, ProducerId, RunNonce, ShardId,
+    Epoch, Generation, IdAt, Identity, LaneId, Name, Naming, ProducerEpoch, ProducerId, RunNonce, ShardId,
     SlotNumber, TopicId, TransactionVersion, TransactionalId,
 };
 pub use invariant::Broken;
@@ -47,6 +51,7 @@ pub use journal::{Journal, JournalPart};
 pub use lane::{Lane, LaneConfig};
 pub use position::{Position, Positions, SplitId};
 pub use recovery::Recovery;
+pub use revision::{Revision, Shape};
 pub use slot::{
     AssignmentKind, Claim, ClusterRecord, DeciderKind, JobRecord, Layout, Manifest, Slot, SlotBody,
     TopicRecord,

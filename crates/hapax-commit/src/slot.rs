@@ -5,9 +5,10 @@
 use crate::{
     envelope::{self, DamagedBytes, Kind},
     handle::Handle,
-    id::{Epoch, Generation, Name, RunNonce, ShardId, SlotNumber, TopicId, TransactionalId},
+    id::{Epoch, Generation, Name, Naming, RunNonce, ShardId, SlotNumber, TopicId, TransactionalId},
     journal::Journal,
     position::Positions,
+    revision::Revision,
 };
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,15 @@ pub enum SlotBody {
         /// A bounded job has ended: nothing is left to read.
         finished: bool,
     },
+    /// Shards, splits or the pipeline are others from here on.
+    Revision(Revision),
+    /// A person goes back to an older checkpoint: its copy, under a fresh number and without transactions.
+    Restored {
+        /// The checkpoint that is copied; 0 is genesis.
+        from: Epoch,
+        /// The copy.
+        manifest: Manifest,
+    },
 }
 
 /// A run's claim: names every id that the run may use, so that its successors can fence them.
@@ -72,6 +82,9 @@ pub struct Claim {
     pub ids: BTreeMap<String, Vec<TransactionalId>>,
     /// Layout that the run works under.
     pub layout: u32,
+    /// How the ids are named: per epoch, the run may also use those of the numbers behind each of its manifests.
+    #[serde(default, skip_serializing_if = "Naming::is_rotating")]
+    pub naming: Naming,
     /// Who: host and process, for people.
     pub by: String,
 }
@@ -101,6 +114,9 @@ pub struct JobRecord {
     pub decider: DeciderKind,
     /// How shards are given to processes.
     pub assignment: AssignmentKind,
+    /// How transactional ids are named.
+    #[serde(default, skip_serializing_if = "Naming::is_rotating")]
+    pub naming: Naming,
     /// Clusters by their name in the pipeline file.
     pub clusters: BTreeMap<Name, ClusterRecord>,
     /// Topics of sources and sinks, by `cluster/topic`.
@@ -180,7 +196,9 @@ impl Slot {
             SlotBody::Claim(_)
             | SlotBody::Void { .. }
             | SlotBody::Abandoned { .. }
-            | SlotBody::Proven { .. } => &[],
+            | SlotBody::Proven { .. }
+            | SlotBody::Revision(_)
+            | SlotBody::Restored { .. } => &[],
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One cohort's chain: numbered create-only slots.
 //!
-//! Owns: the three outcomes of putting a slot, a reading that is whole or refused, and removal that spares claims.
+//! Owns: the three outcomes of putting a slot, a reading that is whole or refused, and removal that spares claims
+//! and revisions.
 //! Refuses: what the slots mean together (`hapax_commit`).
 //!
 //! Durable when [`PutOutcome::Stored`] is returned, and with it everything that was read before: a successful put
@@ -140,7 +141,7 @@ impl Chain {
         for number in numbers {
             let path = layout::slot(&self.folder, number);
             match self.get(number).await? {
-                Some(Slot { body: SlotBody::Claim(_), .. }) => {
+                Some(Slot { body: SlotBody::Claim(_) | SlotBody::Revision(_), .. }) => {
                     return Err(StoreError::ClaimKept { path: self.objects.label(&path) });
                 }
                 Some(_) if !self.objects.may_land_late(&path) => removable.push(path),

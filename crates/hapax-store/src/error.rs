@@ -135,12 +135,12 @@ pub enum StoreError {
         /// How often it was listed.
         listings: u32,
     },
-    /// Somebody asked to remove a claim. A bug.
+    /// Somebody asked to remove a claim or a revision. A bug.
     #[error(
-        "refused to remove {path}: it is a claim, and claims fence old runs for ever; please report this"
+        "refused to remove {path}: it is a claim, which fences old runs for ever, or a revision; please report this"
     )]
     ClaimKept {
-        /// The claim.
+        /// The slot.
         path: String,
     },
 }

@@ -1,7 +1,6 @@
 //! Which process has which shards, and which shards share a decision.
 
-use hapax_commit::{AssignmentKind, Layout, Positions, ShardId, SplitId};
-use std::collections::BTreeMap;
+use hapax_commit::{AssignmentKind, Layout, Positions, ShardId};
 
 /// Gives shards to processes and to cohorts.
 pub trait Assignment: Send + Sync {
@@ -26,12 +25,7 @@ impl Assignment for All {
 
     /// Round robin over the splits in order, so that partitions of one topic spread.
     fn layout(&self, splits: &Positions, shards: u32) -> Layout {
-        let mut dealt: BTreeMap<ShardId, Vec<SplitId>> =
-            (0..shards).map(|n| (ShardId(n), Vec::new())).collect();
-        for (split, shard) in splits.keys().zip((0..shards).cycle()) {
-            dealt.entry(ShardId(shard)).or_default().push(split.clone());
-        }
-        Layout { number: 1, shards: dealt }
+        Layout::dealt(1, splits.keys(), shards)
     }
 
     fn cohorts(&self, layout: &Layout) -> Vec<(u32, Vec<ShardId>)> {
@@ -42,7 +36,7 @@ impl Assignment for All {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hapax_commit::Position;
+    use hapax_commit::{Position, SplitId};
 
     #[test]
     fn every_split_has_one_shard_and_every_shard_stands_in_the_layout() {

@@ -41,6 +41,10 @@ pub enum Point {
     R5Recorded,
     /// Recovery: the ids that were in doubt are cleared.
     R6IdsCleared,
+    /// A slot that changes the job (a revision, or a checkpoint that is restored) is being put and is not stored.
+    L0Unstored,
+    /// That slot is stored and nobody has been told.
+    L1Stored,
 }
 
 impl Point {
@@ -54,6 +58,9 @@ impl Point {
         Self::R5Recorded,
         Self::R6IdsCleared,
     ];
+
+    /// The points of a change of the job: of its shards, its splits, or back to an older checkpoint.
+    pub const CHANGE: [Self; 2] = [Self::L0Unstored, Self::L1Stored];
 
     /// The points of an epoch's life, in its order.
     pub const COMMIT: [Self; 9] = [
@@ -87,12 +94,14 @@ impl Point {
             Self::R4Rewritten => "R4",
             Self::R5Recorded => "R5",
             Self::R6IdsCleared => "R6",
+            Self::L0Unstored => "L0",
+            Self::L1Stored => "L1",
         }
     }
 
     /// All points.
     pub fn all() -> impl Iterator<Item = Self> {
-        Self::COMMIT.into_iter().chain(Self::RECOVERY)
+        Self::COMMIT.into_iter().chain(Self::RECOVERY).chain(Self::CHANGE)
     }
 
     /// The point of a name.

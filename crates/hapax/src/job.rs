@@ -12,7 +12,7 @@ use crate::{
     sink::{Guarantee, KafkaSinks, Route, Sink},
     source::Source,
 };
-use hapax_commit::{Name, Strategy, limits::KEEP_CHECKPOINTS};
+use hapax_commit::{Name, Naming, Strategy, limits::KEEP_CHECKPOINTS};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 /// Shards of a job at most: each has channels of its own in every run, and a claim names three ids for each of its lanes.
@@ -42,8 +42,11 @@ pub struct Settings {
     pub interval: Duration,
     /// Checkpoints kept, at least [`KEEP_CHECKPOINTS`].
     pub keep: usize,
-    /// Number of shards; by default the smaller of source partitions and 16. Fixed by the job record.
+    /// Number of shards of a new job; by default the smaller of source partitions and 16. A job that is there is given
+    /// another number by [`crate::layout::reshape`].
     pub shards: Option<u32>,
+    /// How transactional ids are named; by default they rotate. Fixed by the job record.
+    pub naming: Option<Naming>,
     /// Worker threads; by default the machine's cores.
     pub workers: Option<usize>,
     /// How long a transaction may stay open; by default the smaller of 15 minutes and the broker's maximum.
@@ -60,6 +63,23 @@ pub struct Settings {
     pub run_backoff: (Duration, Duration),
     /// Begin anew although there is, or was, a job of this name.
     pub fresh: bool,
+    /// What the pipeline has no more and the job may forget: topics, files, sources or clusters by name. For one start.
+    pub drop: Vec<String>,
+    /// Go back to this kept checkpoint before the first record is read: what came out since comes out twice. For one start.
+    pub from: Option<u64>,
+    /// Begin a new job at a proven checkpoint of another one, which is not touched.
+    pub fork: Option<Fork>,
+}
+
+/// Where a job begins that goes on from another one's checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fork {
+    /// The other job's name.
+    pub of: String,
+    /// Which of its kept checkpoints; the newest proven one where none is named.
+    pub epoch: Option<u64>,
+    /// The other job's store, where it is not this one's.
+    pub store: Option<String>,
 }
 
 impl Default for Settings {
@@ -70,6 +90,7 @@ impl Default for Settings {
             interval: Duration::from_secs(1),
             keep: KEEP_CHECKPOINTS,
             shards: None,
+            naming: None,
             workers: None,
             transaction_timeout: None,
             recovery: vec![Strategy::Resume, Strategy::Rewind, Strategy::Rewrite, Strategy::Replay],
@@ -78,6 +99,9 @@ impl Default for Settings {
             stop_budget: Duration::from_secs(30),
             run_backoff: (Duration::from_millis(500), Duration::from_secs(30)),
             fresh: false,
+            drop: Vec::new(),
+            from: None,
+            fork: None,
         }
     }
 }
@@ -478,11 +502,19 @@ impl Plan {
 
     fn check_shards(&self) -> Result<(), JobError> {
         match self.settings.shards {
-            Some(0) => Err(contradiction(format!(
+            Some(shards) => self.check_shard_count(shards),
+            None => Ok(()),
+        }
+    }
+
+    /// No job has more shards than this process can name.
+    pub(crate) fn check_shard_count(&self, shards: u32) -> Result<(), JobError> {
+        match shards {
+            0 => Err(contradiction(format!(
                 "job {}: shards = 0 would read nothing; take at least 1",
                 self.name
             ))),
-            Some(shards) if shards > MAX_SHARDS => Err(contradiction(format!(
+            _ if shards > MAX_SHARDS => Err(contradiction(format!(
                 "job {}: shards = {shards} are more than a job may have; take at most {MAX_SHARDS}",
                 self.name
             ))),

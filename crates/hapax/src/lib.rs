@@ -24,6 +24,7 @@
 //! - [`job`]: a job as its user writes it down, and the rules between its settings
 //! - [`assignment`], [`decider`]: which shards share a decision, and what makes an epoch final
 //! - [`run()`](fn@run): the life of a job in a process
+//! - [`layout`]: a stopped job's shards and checkpoints
 //! - [`txn`]: the job's transactions, for a person on call
 //! - [`crash`]: numbered crash points, for tests
 //! - [`error`]: how a job ends when it does not end well
@@ -37,6 +38,7 @@ pub mod error;
 mod incident;
 pub mod job;
 mod journal;
+pub mod layout;
 mod limits;
 pub mod operator;
 mod progress;

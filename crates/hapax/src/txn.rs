@@ -7,9 +7,11 @@ pub use crate::decider::inspect::{Ending, Standing, Transaction, Wanted};
 
 use crate::{
     JobError, Plan,
+    crash::Undisturbed,
     run::{self, Reach},
 };
 use hapax_host::Host;
+use std::sync::Arc;
 
 /// Every transactional id of a job, or those of one name, with what chain, coordinator and data say. Changes nothing.
 /// What a cluster that does not answer would say is missing, and that is told with each of its ids. `records` also
@@ -23,7 +25,7 @@ pub async fn transactions(
     id: Option<&str>,
     records: bool,
 ) -> Result<Vec<Transaction>, JobError> {
-    run::existing(plan, host, Reach::Answering).await?.transactions(id, records).await
+    run::existing(plan, host, Reach::Answering, Arc::new(Undisturbed)).await?.transactions(id, records).await
 }
 
 /// Ends what is open under an id. Claims the job where nothing forbids it: a run that is alive then ends with exit
@@ -33,5 +35,5 @@ pub async fn transactions(
 /// The chain or the transaction's state forbid it: nothing was ended, and the text says whether the job was claimed. Or
 /// store or brokers do not answer.
 pub async fn end(plan: Plan, host: Host, wanted: &Wanted) -> Result<String, JobError> {
-    run::existing(plan, host, Reach::All).await?.end_one(wanted).await
+    run::existing(plan, host, Reach::All, Arc::new(Undisturbed)).await?.end_one(wanted).await
 }

@@ -1,6 +1,7 @@
 //! What the binary does.
 
 mod broker;
+mod job;
 mod progress;
 mod run;
 mod side;
@@ -9,6 +10,7 @@ mod txn;
 mod verify;
 
 pub(crate) use broker::broker;
+pub(crate) use job::{change, checkpoints};
 pub(crate) use progress::grouped;
 pub(crate) use run::run;
 pub(crate) use signals::{Signals, parent_gone};

@@ -8,12 +8,13 @@ use crate::{
     arguments::RunArguments,
     broker::{self, OwnBroker},
     config::{self, Embedded, Pipeline},
-    crash::Armed,
+    crash::{Armed, CrashAt},
     screen::Screen,
 };
 use hapax::{
     Code, Host, Job, JobError, RunOptions, Stopper, Summary,
     crash::{CrashPoints, Undisturbed},
+    job::Fork,
 };
 use hapax_broker::ServerOptions;
 use std::{
@@ -35,16 +36,17 @@ pub(crate) async fn run(host: &Host, screen: &Screen, arguments: RunArguments) -
     let job = job.settings(|settings| {
         settings.fresh = fresh;
         settings.recover_once = arguments.recover;
+        settings.drop = arguments.drop;
+        settings.from = arguments.from;
+        settings.fork =
+            arguments.fork_of.map(|of| Fork { of: of.job, epoch: of.epoch, store: arguments.fork_store });
     });
     // A pipeline that cannot work starts no broker.
     job.clone().plan()?;
     let mut brokers = Vec::new();
     let job = embed(host, job, &embedded, &mut brokers).await?;
     let plan = job.plan()?;
-    let crash: Arc<dyn CrashPoints> = match arguments.crash_at {
-        Some(at) => Arc::new(Armed::new(at)),
-        None => Arc::new(Undisturbed),
-    };
+    let crash = armed(arguments.crash_at);
     let (stopper, stop) = Stopper::new();
     let (show, shown) = watch::channel(hapax::Progress::default());
     let options = RunOptions { crash, stop: stop.clone(), progress: show };
@@ -69,6 +71,14 @@ pub(crate) async fn run(host: &Host, screen: &Screen, arguments: RunArguments) -
     let summary = ended?;
     report(screen, &summary, arguments.json);
     Ok(0)
+}
+
+/// The crash point of a test.
+pub(super) fn armed(at: Option<CrashAt>) -> Arc<dyn CrashPoints> {
+    match at {
+        Some(at) => Arc::new(Armed::new(at)),
+        None => Arc::new(Undisturbed),
+    }
 }
 
 /// Starts the brokers of embedded clusters, with the topics that the pipeline names, and tells the job where they are.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::excerpt;
 use hapax::{Job, Name, Settings, Strategy, job::MAX_SHARDS};
-use hapax_commit::limits::KEEP_CHECKPOINTS;
+use hapax_commit::{Naming, limits::KEEP_CHECKPOINTS};
 use std::path::PathBuf;
 
 /// A pipeline from the tables of its file; `text` goes into the job record.
@@ -28,6 +28,7 @@ pub(super) fn pipeline(table: &Table, text: &str) -> Result<Pipeline, ConfigErro
     if let Some(timeout) = top.span("transaction_timeout")? {
         settings.transaction_timeout = Some(timeout);
     }
+    settings.naming = naming(&top)?;
     if let Some(recovery) = recovery(&top)? {
         settings.recovery = recovery;
     }
@@ -116,6 +117,18 @@ fn several<'a>(top: &Section<'a>, kind: Kind, key: &str) -> Result<Vec<Section<'
         _ => Err(wrong(item)),
     };
     items.iter().enumerate().map(section).collect()
+}
+
+fn naming(top: &Section<'_>) -> Result<Option<Naming>, ConfigError> {
+    match top.text("naming")? {
+        None => Ok(None),
+        Some("rotating") => Ok(Some(Naming::Rotating)),
+        Some("per-epoch") => Ok(Some(Naming::PerEpoch)),
+        Some(other) => {
+            Err(top
+                .error_at("naming", format!("naming = {other:?} is neither \"rotating\" nor \"per-epoch\"")))
+        }
+    }
 }
 
 fn recovery(top: &Section<'_>) -> Result<Option<Vec<Strategy>>, ConfigError> {

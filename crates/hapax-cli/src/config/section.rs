@@ -41,6 +41,7 @@ impl Kind {
                 "job",
                 "decider",
                 "assignment",
+                "naming",
                 "transaction_timeout",
                 "recovery",
                 "checkpoint",

@@ -43,7 +43,9 @@ impl End {
             | Point::R3LaneEnded
             | Point::R4Rewritten
             | Point::R5Recorded
-            | Point::R6IdsCleared => 1,
+            | Point::R6IdsCleared
+            | Point::L0Unstored
+            | Point::L1Stored => 1,
         };
         Some(format!("{point}:{reach}:kill"))
     }
@@ -75,6 +77,8 @@ fn meaning(point: Point) -> &'static str {
         Point::R4Rewritten => "in recovery, records written again",
         Point::R5Recorded => "in recovery, the outcome recorded",
         Point::R6IdsCleared => "in recovery, done",
+        Point::L0Unstored => "while a change of the job is stored",
+        Point::L1Stored => "change of the job stored, answer lost",
     }
 }
 

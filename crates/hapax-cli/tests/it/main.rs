@@ -7,6 +7,7 @@
 )]
 
 mod broker;
+mod change;
 mod command_line;
 mod commit_phase;
 mod demo;

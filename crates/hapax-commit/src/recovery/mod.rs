@@ -30,7 +30,7 @@ use crate::{
     decision::{Facts, Plan, Strategy, choose, judge_epoch},
     evidence::{Described, EndTxnAnswer, LaneFate, LaneLook, PartitionLook, judge_described},
     handle::{Handle, LAST_PRODUCER_EPOCH},
-    id::{Epoch, IdAt, Identity, RunNonce, SlotNumber},
+    id::{Epoch, IdAt, Identity, Naming, RunNonce, SlotNumber},
     invariant::{Broken, holds},
     journal::Journal,
     limits::HURRY_MS,
@@ -244,6 +244,7 @@ enum Putting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     allowed: Vec<Strategy>,
+    naming: Naming,
     unresolved: Option<Unresolved>,
     start: CohortStart,
     finished: bool,
@@ -272,6 +273,7 @@ impl Recovery {
         let handles = chain.unresolved().map_or(&[][..], |unresolved| &unresolved.manifest.handles);
         let mut recovery = Self {
             allowed: allowed.to_vec(),
+            naming: chain.naming(),
             unresolved: chain.unresolved().cloned(),
             start: CohortStart {
                 last_epoch: chain.last_epoch(),
@@ -596,7 +598,8 @@ impl Recovery {
 
     /// The id that belongs to the fresh number.
     fn fresh_id(&self, handle: &Handle) -> IdAt {
-        let id = handle.lane.transactional_id(&handle.transactional_id.job, self.fresh_epoch(handle));
+        let (job, epoch) = (&handle.transactional_id.job, self.fresh_epoch(handle));
+        let id = handle.lane.id_of(job, self.naming, epoch);
         IdAt { cluster_id: handle.cluster_id.clone(), id }
     }
 

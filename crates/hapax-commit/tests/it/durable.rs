@@ -3,7 +3,7 @@
 use crate::fixture::{Slots, handle, positions};
 use hapax_commit::{
     AssignmentKind, ClusterRecord, DamagedBytes, DeciderKind, Handle, HandleFault, HandlePartition,
-    JobRecord, Layout, Name, ShardId, Slot, SplitId, TopicId, TopicRecord, envelope::FORMAT_VERSION,
+    JobRecord, Layout, Name, Naming, ShardId, Slot, SplitId, TopicId, TopicRecord, envelope::FORMAT_VERSION,
     handle::LAST_PRODUCER_EPOCH,
 };
 
@@ -18,6 +18,7 @@ fn job_record() -> JobRecord {
         created_ms: 1,
         decider: DeciderKind::Checkpoint,
         assignment: AssignmentKind::All,
+        naming: Naming::Rotating,
         clusters: [(name("main"), cluster)].into(),
         topics: [("main/in".into(), TopicRecord { topic_id: TopicId([1; 16]), partitions: 3 })].into(),
         layout: Layout { number: 1, shards: [(ShardId(0), vec![SplitId("in/topic/0".into())])].into() },

@@ -2,8 +2,8 @@
 
 use hapax_commit::{
     ChainFault, ChainView, Claim, Epoch, Generation, Handle, HandlePartition, IdAt, Identity, LaneId,
-    Manifest, Name, Position, Positions, ProducerEpoch, ProducerId, RunNonce, ShardId, Slot, SlotBody,
-    SlotNumber, SplitId, TopicId, TransactionVersion, TransactionalId,
+    Manifest, Name, Naming, Position, Positions, ProducerEpoch, ProducerId, RunNonce, ShardId, Slot,
+    SlotBody, SlotNumber, SplitId, TopicId, TransactionVersion, TransactionalId,
 };
 
 pub(crate) const CLUSTER: &str = "C";
@@ -95,11 +95,21 @@ impl Slots {
         Self::default().claim(2)
     }
 
-    pub(crate) fn claim(mut self, shards: u32) -> Self {
+    pub(crate) fn claim(self, shards: u32) -> Self {
+        let claim = Claim {
+            ids: [(CLUSTER.into(), ids(shards))].into(),
+            layout: 1,
+            naming: Naming::Rotating,
+            by: "test".into(),
+        };
+        self.claim_as(SlotBody::Claim(claim))
+    }
+
+    /// Another run claims, in these words.
+    pub(crate) fn claim_as(mut self, claim: SlotBody) -> Self {
         self.run += 1;
         self.generation = self.all.len() as u64 + 1;
-        let claim = Claim { ids: [(CLUSTER.into(), ids(shards))].into(), layout: 1, by: "test".into() };
-        self.put(SlotBody::Claim(claim))
+        self.put(claim)
     }
 
     pub(crate) fn put(mut self, body: SlotBody) -> Self {

@@ -2,18 +2,24 @@
 
 use crate::fixture::{CLUSTER, handle, identity, job, lane};
 use hapax_commit::{
-    Epoch, HandlePartition, Identity, Lane, LaneConfig, TransactionVersion,
+    Epoch, HandlePartition, Identity, Lane, LaneConfig, Naming, TransactionVersion,
     handle::LAST_PRODUCER_EPOCH,
     lane::{IdState, NotYet, OpenWith, Outcome, Written},
 };
 
 fn new_lane(version: TransactionVersion, epoch: i16) -> Lane {
+    named_lane(version, epoch, Naming::Rotating)
+}
+
+fn named_lane(version: TransactionVersion, epoch: i16, naming: Naming) -> Lane {
     let config = LaneConfig {
         job: job(),
         lane: lane(0),
         cluster_id: CLUSTER.into(),
         brokers: "b:9092".into(),
         version,
+        naming,
+        first: Epoch(1),
     };
     Lane::new(config, [identity(100, epoch), identity(101, epoch), identity(102, epoch)])
 }
@@ -180,4 +186,39 @@ fn two_ids_with_one_identity_break_an_invariant() {
     let config = new_lane(TransactionVersion::V2, 0).config().clone();
     let shared = Lane::new(config, [identity(100, 0), identity(100, 0), identity(102, 0)]);
     assert!(shared.check().is_err());
+}
+
+/// What the start has cleared is used as it is; each id behind it is asked for, and carries nothing of another one.
+#[test]
+fn per_epoch_each_id_is_asked_for_once_without_an_identity() {
+    for version in [TransactionVersion::V1, TransactionVersion::V2] {
+        let mut lane = named_lane(version, 0, Naming::PerEpoch);
+        for epoch in 1..9 {
+            let open = lane.open(Epoch(epoch)).unwrap();
+            assert_eq!(open.transactional_id.to_string(), format!("orders.main.0.{epoch}"));
+            assert_eq!((open.init, open.is_fresh), (epoch > 3, epoch > 3), "epoch {epoch}");
+            if open.init {
+                let own = identity(200 + epoch as i64, 0);
+                assert_eq!(lane.identified(Epoch(epoch), own).identity, own);
+            }
+            lane.flushing(Epoch(epoch));
+            let handle = lane.flushed(Epoch(epoch), written()).unwrap().unwrap();
+            assert_eq!(handle.transactional_id.index, epoch);
+            lane.committing(Epoch(epoch));
+            lane.ended(Epoch(epoch), Outcome::Committed { next: handle.identity });
+            lane.recorded(Epoch(epoch));
+            assert_eq!(lane.check(), Ok(()));
+        }
+    }
+}
+
+/// An epoch without records leaves its id alone; the next one in its place has another id.
+#[test]
+fn per_epoch_an_identity_is_not_taken_along_to_another_id() {
+    let mut lane = named_lane(TransactionVersion::V2, 0, Naming::PerEpoch);
+    assert!(!lane.open(Epoch(3)).unwrap().init, "cleared, and not used yet");
+    lane.flushing(Epoch(3));
+    assert_eq!(lane.flushed(Epoch(3), None), Ok(None));
+    let open = lane.open(Epoch(4)).unwrap();
+    assert!(open.init && open.is_fresh, "the first epoch in this place had another id");
 }

@@ -13,3 +13,4 @@ mod fixture;
 mod journal;
 mod lane;
 mod recovery;
+mod revision;

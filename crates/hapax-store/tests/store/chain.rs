@@ -2,7 +2,7 @@
 
 use crate::{
     fault::FaultyStore,
-    sample::{OTHER_RUN, RUN, claim, every_kind, job, manifest, over, record},
+    sample::{OTHER_RUN, RUN, changed, claim, every_kind, job, manifest, over, record},
 };
 use hapax_commit::{Epoch, Slot, SlotNumber, chain::ChainView};
 use hapax_store::{Chain, Incarnation, PutOutcome, Store, StoreError};
@@ -43,6 +43,16 @@ async fn a_claim_is_never_removed_and_nothing_beside_it() {
     let slots = every_kind();
     let chain = filled(&over(Arc::new(InMemory::new())), &slots).await;
     let refused = chain.remove(&[SlotNumber(2), SlotNumber(7)]).await;
+    assert!(matches!(refused, Err(StoreError::ClaimKept { .. })));
+    assert_eq!(chain.read().await.unwrap(), slots);
+}
+
+/// What a job reads and in how many shards is only there.
+#[tokio::test]
+async fn a_revision_is_never_removed() {
+    let slots = changed();
+    let chain = filled(&over(Arc::new(InMemory::new())), &slots).await;
+    let refused = chain.remove(&[SlotNumber(2), SlotNumber(5)]).await;
     assert!(matches!(refused, Err(StoreError::ClaimKept { .. })));
     assert_eq!(chain.read().await.unwrap(), slots);
 }

@@ -4,7 +4,7 @@ use hapax_commit::*;
 use hapax_store::{Patience, Sleep, Store};
 use object_store::ObjectStore;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -59,6 +59,7 @@ pub(crate) fn record(job: &Name) -> JobRecord {
         created_ms: 1_790_000_000_000,
         decider: DeciderKind::Checkpoint,
         assignment: AssignmentKind::All,
+        naming: Naming::Rotating,
         clusters: BTreeMap::from([(
             name("main"),
             ClusterRecord { cluster_id: "4L6g3nShT-eMCtK--X86sw".to_owned(), brokers: "k1:9092".to_owned() },
@@ -90,7 +91,12 @@ fn slot(number: u64, generation: u64, run: RunNonce, body: SlotBody) -> Slot {
 pub(crate) fn claim(number: u64, run: RunNonce) -> Slot {
     let ids = lane().transactional_ids(&job()).to_vec();
     let ids = BTreeMap::from([("4L6g3nShT-eMCtK--X86sw".to_owned(), ids)]);
-    slot(number, number, run, SlotBody::Claim(Claim { ids, layout: 1, by: "host-1 pid 42".to_owned() }))
+    slot(
+        number,
+        number,
+        run,
+        SlotBody::Claim(Claim { ids, layout: 1, naming: Naming::Rotating, by: "host-1 pid 42".to_owned() }),
+    )
 }
 
 pub(crate) fn handle(epoch: u64) -> Handle {
@@ -124,7 +130,7 @@ pub(crate) fn manifest(number: u64, generation: u64, run: RunNonce, epoch: u64) 
     slot(number, generation, run, SlotBody::Manifest(body))
 }
 
-/// A chain in which every kind of slot stands, as four runs may leave it.
+/// A chain in which every kind of slot stands that format 1 began with, as four runs may leave it.
 pub(crate) fn every_kind() -> Vec<Slot> {
     let [third, fourth] = [RunNonce(0x3333), RunNonce(u128::MAX)];
     vec![
@@ -141,6 +147,30 @@ pub(crate) fn every_kind() -> Vec<Slot> {
         slot(11, 10, fourth, SlotBody::Abandoned { epoch: Epoch(4), incident: "i-3".to_owned() }),
         manifest(12, 10, fourth, 5),
         slot(13, 10, fourth, SlotBody::Proven { epoch: Epoch(5), finished: true }),
+    ]
+}
+
+/// A chain of a job that was changed: another number of shards and another topic, then back to an older checkpoint.
+pub(crate) fn changed() -> Vec<Slot> {
+    let added = SplitId("main/more/0".to_owned());
+    let start = record(&job()).genesis.into_values().next().unwrap();
+    let mut shape = Shape::of(&record(&job())).with_splits(&[(added, start)].into(), &BTreeSet::new());
+    shape = shape.with_shards(2);
+    let revision = Revision { behind: Epoch(1), left: vec!["gone".to_owned()], shape };
+    let copy = Manifest {
+        epoch: Epoch(2),
+        positions: revision.shape.positions(None),
+        handles: Vec::new(),
+        journals: Vec::new(),
+    };
+    vec![
+        claim(1, RUN),
+        manifest(2, 1, RUN, 1),
+        slot(3, 1, RUN, SlotBody::Proven { epoch: Epoch(1), finished: false }),
+        claim(4, OTHER_RUN),
+        slot(5, 4, OTHER_RUN, SlotBody::Revision(revision)),
+        slot(6, 4, OTHER_RUN, SlotBody::Restored { from: Epoch::GENESIS, manifest: copy }),
+        manifest(7, 4, OTHER_RUN, 3),
     ]
 }
 

@@ -15,8 +15,9 @@ use crate::{
     stop::StopSignal,
 };
 use hapax_commit::{
-    Claim, DeciderKind, Generation, Identity, JobRecord, Journal, LaneId, RunNonce, ShardId, Slot, SlotBody,
-    SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart, id::IdAt,
+    Claim, DeciderKind, Epoch, Generation, Identity, JobRecord, Journal, LaneId, Naming, RunNonce, Shape,
+    ShardId, Slot, SlotBody, SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart,
+    id::IdAt,
 };
 use hapax_host::Host;
 use hapax_store::{Chain, Journals, PutOutcome};
@@ -42,7 +43,8 @@ pub(crate) struct CheckpointStart {
     pub(crate) allowed: Vec<Strategy>,
     /// Ids of the life before, which the first claim of this one takes over.
     pub(crate) inherited: BTreeMap<String, BTreeSet<TransactionalId>>,
-    pub(crate) shards: Vec<ShardId>,
+    /// What this is done for.
+    pub(crate) intent: Intent,
     pub(crate) transaction_timeout: Duration,
     pub(crate) crash: Arc<dyn CrashPoints>,
     pub(crate) counters: Arc<Counters>,
@@ -53,11 +55,29 @@ pub(crate) struct CheckpointStart {
     pub(crate) own_runs: Vec<RunNonce>,
 }
 
+/// Why a job is claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// To run it as its pipeline says; with what a person has said beside it, for one start.
+    Run {
+        /// Names of what the pipeline has no more and the job may forget.
+        drop: Vec<String>,
+        /// The checkpoint to go back to.
+        from: Option<Epoch>,
+    },
+    /// To change one thing of it: what the pipeline says of shards and splits does not matter.
+    Tool,
+}
+
 /// Decides by manifests.
 pub(crate) struct CheckpointDecider {
     pub(super) start: CheckpointStart,
     pub(super) run: RunNonce,
     pub(super) view: ChainView,
+    /// What the job is, as job record and chain say.
+    pub(super) shape: Shape,
+    /// Shards that the job is about to get, whose ids the claim names too.
+    pub(super) coming: BTreeSet<ShardId>,
     /// The claim, once it is put.
     pub(super) generation: Option<Generation>,
     /// Who put the newest claim, when the chain was last read.
@@ -75,14 +95,16 @@ impl CheckpointDecider {
     pub(crate) fn new(start: CheckpointStart) -> Self {
         let run = RunNonce(start.host.random_u128());
         let chain = start.chain.clone().with_hooks(
-            manifest_hook(start.crash.clone(), Point::K1bUnstored),
-            manifest_hook(start.crash.clone(), Point::K1bStored),
+            put_hook(start.crash.clone(), Point::K1bUnstored, Point::L0Unstored),
+            put_hook(start.crash.clone(), Point::K1bStored, Point::L1Stored),
         );
         let start = CheckpointStart { chain, ..start };
         Self {
+            shape: Shape::of(&start.record),
             start,
             run,
             view: ChainView::empty(),
+            coming: BTreeSet::new(),
             generation: None,
             claimed_by: String::new(),
             own_claim: None,
@@ -110,8 +132,9 @@ impl CheckpointDecider {
     /// Reads the chain to its end and puts the claim there.
     pub(super) async fn claim(&mut self) -> Result<(), JobError> {
         for _ in 0..limits::CLAIM_TRIES {
-            self.read_chain().await?;
+            let slots = self.read_chain().await?;
             self.check_superseded()?;
+            self.check_change(&slots).await?;
             let number = self.view.next_slot();
             let slot = self.slot(number, Generation(number.0), SlotBody::Claim(self.ids()));
             match self.start.chain.put(&slot).await {
@@ -142,7 +165,8 @@ impl CheckpointDecider {
         })
     }
 
-    pub(super) async fn read_chain(&mut self) -> Result<(), JobError> {
+    /// Reads the chain to its end.
+    pub(super) async fn read_chain(&mut self) -> Result<Vec<Slot>, JobError> {
         let attempted = || format!("job {}: reading the chain", self.start.plan.name);
         let slots = self.start.chain.read().await.map_err(|error| JobError::store(attempted(), error))?;
         let by = slots.iter().rev().find_map(|slot| match &slot.body {
@@ -159,7 +183,8 @@ impl CheckpointDecider {
             ),
             incident: None,
         })?;
-        Ok(())
+        self.shape = self.view.shape(&self.start.record);
+        Ok(slots)
     }
 
     /// A claim newer than this process's last one is somebody else's.
@@ -207,44 +232,59 @@ impl CheckpointDecider {
     pub(super) fn apply(&mut self, slot: &Slot) -> Result<(), JobError> {
         self.view.apply(slot).map_err(|fault| JobError::Bug {
             what: format!("job {}: slot {}: {fault}", self.start.plan.name, slot.number),
-        })
+        })?;
+        if let SlotBody::Revision(revision) = &slot.body {
+            self.shape.clone_from(&revision.shape);
+        }
+        Ok(())
     }
 
-    /// Every lane that this run may write.
-    fn lanes(&self) -> Vec<LaneId> {
+    /// The shards of the present layout.
+    pub(super) fn shards(&self) -> BTreeSet<ShardId> {
+        self.shape.layout.shards.keys().copied().collect()
+    }
+
+    /// Every lane of these shards.
+    fn lanes(&self, shards: &BTreeSet<ShardId>) -> Vec<LaneId> {
         let clusters = self.start.plan.sinks.iter().filter_map(|sink| sink.transactional_cluster());
         let lane = |cluster: &hapax_commit::Name, shard: ShardId| LaneId { cluster: cluster.clone(), shard };
-        clusters
-            .flat_map(|cluster| self.start.shards.iter().map(move |&shard| lane(cluster, shard)))
-            .collect()
+        clusters.flat_map(|cluster| shards.iter().map(move |&shard| lane(cluster, shard))).collect()
     }
 
     fn ids(&self) -> Claim {
+        let (naming, last) = (self.naming(), self.view.last_epoch());
         let mut ids = self.start.inherited.clone();
-        for lane in self.lanes() {
+        for lane in self.lanes(&(&self.shards() | &self.coming)) {
             let cluster_id = self.start.brokers.cluster_id(&lane.cluster).to_owned();
-            ids.entry(cluster_id).or_default().extend(lane.transactional_ids(&self.start.plan.name));
+            ids.entry(cluster_id).or_default().extend(lane.ids_behind(&self.start.plan.name, naming, last));
         }
         // A lane that the plan has no more may have to be written again.
         for handle in self.view.unresolved().iter().flat_map(|unresolved| &unresolved.manifest.handles) {
-            let of_lane = handle.lane.transactional_ids(&handle.transactional_id.job);
+            let of_lane = handle.lane.ids_behind(&handle.transactional_id.job, naming, last);
             ids.entry(handle.cluster_id.clone()).or_default().extend(of_lane);
         }
         let ids = ids.into_iter().map(|(cluster, ids)| (cluster, ids.into_iter().collect())).collect();
         let by = format!("process {}", std::process::id());
-        Claim { ids, layout: self.start.record.layout.number, by }
+        Claim { ids, layout: self.shape.layout.number, naming, by }
     }
 
-    /// The identities of this run's lanes among those that clearing answered.
-    fn identities(&self, done: &hapax_commit::recovery::Done) -> BTreeMap<LaneId, [Identity; 3]> {
+    /// How the job names its ids.
+    pub(crate) fn naming(&self) -> Naming {
+        self.start.record.naming
+    }
+
+    /// The identities of this run's lanes for the three epochs behind `last`, as clearing answered them, by place.
+    pub(super) fn identities(&self, last: Epoch) -> BTreeMap<LaneId, [Identity; 3]> {
+        let mut epochs = [last.next(), last.next().next(), last.next().next().next()];
+        epochs.sort_by_key(|epoch| epoch.id_index());
         let of = |lane: &LaneId| {
-            lane.transactional_ids(&self.start.plan.name).map(|id| {
+            epochs.map(|epoch| {
                 let cluster_id = self.start.brokers.cluster_id(&lane.cluster).to_owned();
-                let at = IdAt { cluster_id, id };
-                done.identities.get(&at).copied().expect("recovery clears every id that the claim names")
+                let at = IdAt { cluster_id, id: lane.id_of(&self.start.plan.name, self.naming(), epoch) };
+                self.cleared.get(&at).copied().expect("recovery clears every id that the claim names")
             })
         };
-        self.lanes().into_iter().map(|lane| (lane.clone(), of(&lane))).collect()
+        self.lanes(&self.shards()).into_iter().map(|lane| (lane.clone(), of(&lane))).collect()
     }
 
     /// Removes the journals of the epoch that was in doubt: its outcome is in the chain. A job that has ended needs no
@@ -260,15 +300,16 @@ impl CheckpointDecider {
         }
     }
 
-    async fn taken_over(&mut self) -> Result<Takeover, JobError> {
+    /// Claims the job, resolves what is in doubt, and clears every id.
+    pub(super) async fn taken_over(&mut self) -> Result<Takeover, JobError> {
         self.claim().await?;
         recover::refuse_commits_of_undecided(self).await?;
         let in_doubt = self.view.unresolved().map_or_else(Vec::new, |some| some.manifest.journals.clone());
         let done = recover::resolve(self).await?;
         self.tidy(&in_doubt, done.finished).await;
-        let identities = self.identities(&done);
         self.cleared = done.identities;
         let start = done.start;
+        let identities = self.identities(start.last_epoch);
         self.cohort = Some(start.clone());
         Ok(Takeover {
             epoch: start.last_epoch.next(),
@@ -284,14 +325,28 @@ fn own_claim(slots: &[Slot], own_runs: &[RunNonce]) -> Option<Generation> {
     slots.iter().rev().find(own).map(|slot| slot.generation)
 }
 
-/// Tells the crash points when a manifest passes.
-fn manifest_hook(crash: Arc<dyn CrashPoints>, point: Point) -> hapax_store::Hook {
+/// Tells the crash points when a manifest passes, or a change of the job.
+fn put_hook(crash: Arc<dyn CrashPoints>, manifest: Point, change: Point) -> hapax_store::Hook {
     Arc::new(move |slot: &Slot| {
-        if let SlotBody::Manifest(manifest) = &slot.body {
-            crash.reach(point, manifest.epoch);
+        let passing = passing(&slot.body, manifest, change);
+        if let Some((point, epoch)) = passing {
+            crash.reach(point, epoch);
         }
         Box::pin(std::future::ready(()))
     })
+}
+
+fn passing(body: &SlotBody, manifest: Point, change: Point) -> Option<(Point, Epoch)> {
+    match body {
+        SlotBody::Manifest(decided) => Some((manifest, decided.epoch)),
+        SlotBody::Revision(revision) => Some((change, revision.behind)),
+        SlotBody::Restored { manifest, .. } => Some((change, manifest.epoch)),
+        SlotBody::Claim(_)
+        | SlotBody::Amend { .. }
+        | SlotBody::Void { .. }
+        | SlotBody::Abandoned { .. }
+        | SlotBody::Proven { .. } => None,
+    }
 }
 
 impl Decider for CheckpointDecider {
@@ -327,7 +382,14 @@ mod tests {
             written_ms: 0,
             body,
         };
-        let claim = || SlotBody::Claim(Claim { ids: BTreeMap::new(), layout: 0, by: String::new() });
+        let claim = || {
+            SlotBody::Claim(Claim {
+                ids: BTreeMap::new(),
+                layout: 0,
+                naming: Naming::Rotating,
+                by: String::new(),
+            })
+        };
         let void = || SlotBody::Void { epoch: hapax_commit::Epoch(1) };
         let chain =
             [slot(1, newer, claim()), slot(2, ours, claim()), slot(3, ours, void()), slot(4, newer, claim())];

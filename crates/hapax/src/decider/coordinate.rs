@@ -37,7 +37,7 @@ pub(super) async fn drive(
     links: ShardLinks,
     stop: StopSignal,
 ) -> Result<RunEnd, JobError> {
-    let shards = decider.start.shards.iter().copied().collect();
+    let shards = decider.shards();
     let share = decider.start.transaction_timeout / limits::COMMIT_SHARE_OF_TIMEOUT;
     let budget_ms = limits::COMMIT_BUDGET.min(share).as_millis() as u64;
     let start = decider.cohort.clone().expect("a cohort is driven after the job was taken over");
@@ -201,7 +201,7 @@ impl Drive<'_> {
 
     /// Records that went into a topic that was made again since the job was created. The next start stops for a person.
     fn other_topic(&self, share: &Share) -> Option<JobError> {
-        let record = &self.decider.start.record;
+        let topics = &self.decider.shape.topics;
         let handles = share.handles.iter().map(|prepared| &prepared.handle);
         let written = handles.flat_map(|handle| {
             handle
@@ -210,13 +210,13 @@ impl Drive<'_> {
                 .map(move |part| (format!("{}/{}", handle.lane.cluster, part.topic), part))
         });
         let (name, known) = written
-            .filter_map(|(name, part)| record.topics.get(&name).map(|known| (name, known, part)))
+            .filter_map(|(name, part)| topics.get(&name).map(|known| (name, known, part)))
             .find_map(|(name, known, part)| (known.topic_id != part.topic_id).then_some((name, known)))?;
         Some(JobError::Run {
             code: Code::TopicChanged,
             message: format!(
                 "job {}: topic {name} was deleted and made again while the job wrote to it (its id was {})",
-                record.job, known.topic_id
+                self.decider.start.plan.name, known.topic_id
             ),
         })
     }

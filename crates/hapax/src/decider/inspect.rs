@@ -393,8 +393,8 @@ impl CheckpointDecider {
     }
 
     /// Does the chain still end with our claim? A run that came behind it may have decided on what is to be ended.
-    async fn check_claim(&mut self) -> Result<(), JobError> {
-        match chain_moved(self, "ending").await? {
+    pub(crate) async fn check_claim(&mut self) -> Result<(), JobError> {
+        match chain_moved(self, "going on").await? {
             true => Err(self.fenced().await),
             false => Ok(()),
         }
@@ -434,9 +434,9 @@ impl CheckpointDecider {
         self.start.plan.settings.start_timeout.max(limits::RESUME_PATIENCE)
     }
 
-    fn every_id(&self) -> impl Iterator<Item = IdAt> {
-        self.view.ids().iter().flat_map(|(cluster_id, ids)| {
-            ids.iter().map(|id| IdAt { cluster_id: cluster_id.clone(), id: id.clone() })
+    fn every_id(&self) -> impl Iterator<Item = IdAt> + use<> {
+        self.view.ids().into_iter().flat_map(|(cluster_id, ids)| {
+            ids.into_iter().map(move |id| IdAt { cluster_id: cluster_id.clone(), id })
         })
     }
 

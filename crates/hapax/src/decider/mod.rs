@@ -2,6 +2,7 @@
 
 mod aside;
 mod brokers;
+mod change;
 mod checkpoint;
 mod coordinate;
 pub(crate) mod inspect;
@@ -12,7 +13,8 @@ mod tidy;
 mod told;
 
 pub(crate) use brokers::Brokers;
-pub(crate) use checkpoint::{CheckpointDecider, CheckpointStart};
+pub use change::{CheckpointLine, CheckpointStanding};
+pub(crate) use checkpoint::{CheckpointDecider, CheckpointStart, Intent};
 
 use crate::{
     error::JobError,

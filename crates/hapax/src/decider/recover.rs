@@ -18,7 +18,7 @@ use crate::{
 };
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
-    Epoch, Handle, Identity, Journal, LaneId, Slot, SlotBody, SlotNumber, Strategy,
+    Epoch, Handle, Identity, Journal, LaneId, Naming, Slot, SlotBody, SlotNumber, Strategy,
     evidence::{Described, LaneFate, TransactionState, judge_lane, may_hide_commits},
     id::IdAt,
     recovery::{Done, Effect, Input, Recovery},
@@ -38,7 +38,7 @@ type Performing = BoxFuture<'static, Result<Performed, JobError>>;
 /// Resolves what earlier runs left, and clears every id.
 pub(super) async fn resolve(decider: &mut CheckpointDecider) -> Result<Done, JobError> {
     let start = &decider.start;
-    let mut recovery = Recovery::new(&decider.view, decider.run, &start.record.genesis, &start.allowed);
+    let mut recovery = Recovery::new(&decider.view, decider.run, &decider.shape.genesis, &start.allowed);
     let mut pending = FuturesUnordered::<Performing>::new();
     let mut crash = RecoveryPoints::of(decider);
     crash.reach(Point::R0Claimed);
@@ -175,7 +175,7 @@ fn log_resolution(decider: &CheckpointDecider, body: &SlotBody) {
                 "{}: gone on without records of the epoch, as the job's list allows; the incident names them", Code::RecordsGivenUp
             );
         }
-        SlotBody::Claim(_) | SlotBody::Manifest(_) => {}
+        SlotBody::Claim(_) | SlotBody::Manifest(_) | SlotBody::Revision(_) | SlotBody::Restored { .. } => {}
     }
 }
 
@@ -261,7 +261,9 @@ fn survey(decider: &CheckpointDecider, at: IdAt, attempt: u32) -> Performing {
 /// shows that the chain is a copy from before its first manifest. Asked behind the claim, when no older run can
 /// decide any more. A job that was begun anew has the ids of its life before.
 pub(super) async fn refuse_commits_of_undecided(decider: &mut CheckpointDecider) -> Result<(), JobError> {
-    if decider.start.begun_anew || decider.view.last_epoch() != Epoch::GENESIS {
+    // An id of its own for each epoch: those behind the newest checkpoint have committed nothing in any case.
+    let may_tell = decider.naming() == Naming::PerEpoch || decider.view.last_epoch() == Epoch::GENESIS;
+    if decider.start.begun_anew || !may_tell {
         return Ok(());
     }
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
@@ -286,7 +288,7 @@ pub(super) async fn refuse_commits_of_undecided(decider: &mut CheckpointDecider)
             code: Code::StoreStale,
             message: format!(
                 "job {}: the brokers are ahead of the checkpoint store, which looks like an old copy: it has no \
-                 checkpoint yet, and {} is {} there; nothing was cleared; bring the newest store back, or begin anew \
+                 checkpoint for it yet, and {} is {} there; nothing was cleared; bring the newest store back, or begin anew \
                  with --fresh knowing that output repeats",
                 decider.start.plan.name,
                 at.id,
@@ -378,7 +380,7 @@ fn again(
 ) -> Performing {
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
     let (plan, timeout) = (decider.start.plan.clone(), decider.start.transaction_timeout);
-    let journals = decider.start.journals.clone();
+    let (naming, journals) = (decider.naming(), decider.start.journals.clone());
     Box::pin(async move {
         let Aborted { handle, journal } = &aborted;
         let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
@@ -389,6 +391,7 @@ fn again(
                 client: &client,
                 handle,
                 origin,
+                naming,
                 epoch,
                 identity,
                 timeout,

@@ -17,7 +17,7 @@ use crate::{
     job::ProducerSettings,
     sink::{Guarantee, SinkError, producer_config},
 };
-use hapax_commit::{Epoch, Handle, HandlePartition, Identity, TransactionVersion, TransactionalId};
+use hapax_commit::{Epoch, Handle, HandlePartition, Identity, Naming, TransactionVersion, TransactionalId};
 use hapax_host::Host;
 use hapax_kafka::{
     Client,
@@ -37,6 +37,8 @@ pub(super) struct Again<'a> {
     pub(super) handle: &'a Handle,
     /// Where its records are.
     pub(super) origin: Origin<'a>,
+    /// How ids are named.
+    pub(super) naming: Naming,
     /// The number that they are written under now.
     pub(super) epoch: Epoch,
     /// The identity of the id that belongs to that number.
@@ -134,11 +136,6 @@ impl Again<'_> {
         producer
     }
 
-    /// The id of the fresh number.
-    fn id(&self) -> TransactionalId {
-        self.handle.lane.transactional_id(&self.handle.transactional_id.job, self.epoch)
-    }
-
     /// Waits for every acknowledgement, and compares what was written with what was aborted.
     async fn prepared(&self, mut producer: LaneProducer, version: TransactionVersion) -> Outcome<Handle> {
         let flushed = match producer.flush().await {
@@ -183,6 +180,11 @@ impl Again<'_> {
             partitions,
             ..self.handle.clone()
         }))
+    }
+
+    /// The id that the records are written under.
+    fn id(&self) -> TransactionalId {
+        self.handle.lane.id_of(&self.handle.transactional_id.job, self.naming, self.epoch)
     }
 
     fn attempted(&self) -> String {

@@ -4,16 +4,17 @@
 //! restart after kill -9, the next run begins the same way: claim, clear, resolve, read progress, write.
 
 mod durability;
+mod fork;
 pub(crate) mod shard;
 mod start;
+mod surroundings;
 mod two_phase;
 mod worker;
 
 use crate::{
-    assignment::{All, Assignment},
     cluster::Clusters,
     crash::{CrashPoints, Undisturbed},
-    decider::{CheckpointDecider, CheckpointStart, Decider, RunEnd, Takeover},
+    decider::{CheckpointDecider, CheckpointStart, Decider, Intent, RunEnd, Takeover},
     error::{Code, JobError},
     incident,
     job::Plan,
@@ -21,7 +22,7 @@ use crate::{
     source::SourceContext,
     stop::StopSignal,
 };
-use hapax_commit::{Generation, RunNonce, Strategy};
+use hapax_commit::{Epoch, Generation, RunNonce, Strategy};
 use hapax_host::{Host, Instant};
 use hapax_store::{Incarnation, Store};
 pub(crate) use start::Reach;
@@ -266,16 +267,23 @@ impl Life {
         let found = start::find(&self.plan, &self.host, &clusters, &store, self.fresh, self.previous).await?;
         self.check_incarnation(found.incarnation)?;
         self.fresh = false;
-        let (record, transaction_timeout) = (found.record.clone(), found.transaction_timeout);
-        let mut decider = self.decider(&clusters, &store, found);
+        let transaction_timeout = found.transaction_timeout;
+        let mut decider = self.decider(&clusters, &store, found, self.intent());
         self.own_runs.push(decider.run());
         let takeover = decider.take_over().await;
         self.previous = decider.claimed().or(self.previous);
-        let takeover = takeover?;
-        if !takeover.finished {
-            start::check_surroundings(&self.plan, &self.host, &clusters, &store, &record).await?;
+        let mut takeover = takeover?;
+        let from = self.from();
+        if !takeover.finished || from.is_some() {
+            let shape = surroundings::shape(&self.plan, &self.host, &clusters, &decider).await?;
+            decider.revise(shape, &mut takeover).await?;
+            if let Some(from) = from {
+                decider.restore(from, &mut takeover).await?;
+            }
             decider.end_left_open().await?;
             self.look_at_durability(&clusters).await?;
+            // Whoever slept until here has cleared ids behind a newer run's back, and would write under them.
+            decider.check_claim().await?;
         }
         let setting = worker::Setting {
             plan: self.plan.clone(),
@@ -283,20 +291,27 @@ impl Life {
             counters: self.counters.clone(),
             crash: self.options.crash.clone(),
             run: self.runs,
-            layout: record.layout,
+            layout: decider.shape().layout.clone(),
+            naming: decider.naming(),
             transaction_timeout,
             journal: decider.journal_place(),
         };
         Ok((decider, takeover, setting))
     }
 
-    fn decider(&self, clusters: &Clusters, store: &Store, found: start::Found) -> CheckpointDecider {
+    fn decider(
+        &self,
+        clusters: &Clusters,
+        store: &Store,
+        found: start::Found,
+        intent: Intent,
+    ) -> CheckpointDecider {
         CheckpointDecider::new(CheckpointStart {
             plan: self.plan.clone(),
             host: self.host.clone(),
             sources: SourceContext { host: self.host.clone(), clusters: clusters.clone() },
             brokers: found.brokers,
-            shards: All.cohorts(&found.record.layout).remove(0).1,
+            intent,
             record: found.record,
             chain: found.chain,
             journals: store.journals(&self.plan.name, found.incarnation, 0),
@@ -312,6 +327,16 @@ impl Life {
         })
     }
 
+    /// What a person has said beside the pipeline counts until a run of this process has worked.
+    fn intent(&self) -> Intent {
+        let drop = if self.has_worked { Vec::new() } else { self.plan.settings.drop.clone() };
+        Intent::Run { drop, from: self.from() }
+    }
+
+    fn from(&self) -> Option<Epoch> {
+        self.plan.settings.from.filter(|_| !self.has_worked).map(Epoch)
+    }
+
     /// Strategies for this run's takeover.
     fn allowed(&self) -> Vec<Strategy> {
         let settings = &self.plan.settings;
@@ -324,7 +349,7 @@ impl Life {
         let clusters = Clusters::new(self.host.clone(), &self.plan.clusters);
         let store = start::open(&self.plan, &self.host, &self.store_waits)?;
         let found = start::existing(&self.plan, &self.host, &clusters, &store, reach).await?;
-        Ok(self.decider(&clusters, &store, found))
+        Ok(self.decider(&clusters, &store, found, Intent::Tool))
     }
 
     /// Somebody has begun the job anew since this process claimed it: that life is not this process's, whatever its
@@ -357,9 +382,14 @@ impl Life {
 ///
 /// # Errors
 /// The store has no such job, or store or brokers do not answer within `start_timeout`.
-pub(crate) async fn existing(plan: Plan, host: Host, reach: Reach) -> Result<CheckpointDecider, JobError> {
+pub(crate) async fn existing(
+    plan: Plan,
+    host: Host,
+    reach: Reach,
+    crash: Arc<dyn CrashPoints>,
+) -> Result<CheckpointDecider, JobError> {
     let patience = plan.settings.start_timeout;
-    let life = Life::new(plan, host.clone(), RunOptions::default());
+    let life = Life::new(plan, host.clone(), RunOptions { crash, ..RunOptions::default() });
     host.timeout(patience, life.existing(reach)).await.unwrap_or_else(|| {
         let message = format!("brokers or checkpoint store have not answered within {patience:?}");
         Err(JobError::Run { code: Code::Unreachable, message })

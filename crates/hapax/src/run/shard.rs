@@ -20,7 +20,7 @@ use crate::{
 };
 use futures::future::select_all;
 use hapax_commit::{
-    Epoch, Identity, LaneId, Positions, ShardId,
+    Epoch, Identity, LaneId, Naming, Positions, ShardId,
     cohort::{PreparedHandle, Share},
 };
 use hapax_host::{Host, Instant};
@@ -58,6 +58,8 @@ pub(crate) struct ShardStart {
     pub(crate) positions: Positions,
     /// Epoch of the first record.
     pub(crate) epoch: Epoch,
+    /// How transactional ids are named.
+    pub(crate) naming: Naming,
     /// Identities of the lane's ids, by lane.
     pub(crate) identities: BTreeMap<LaneId, [Identity; 3]>,
     pub(crate) transaction_timeout: Duration,
@@ -140,6 +142,8 @@ impl Shard {
                 job: around.plan.name.clone(),
                 shard: start.shard,
                 identities: lane.as_ref().map(|lane| start.identities[lane]),
+                naming: start.naming,
+                first: start.epoch,
                 transaction_timeout: start.transaction_timeout,
                 journal: Some(around.journal.clone()),
             };

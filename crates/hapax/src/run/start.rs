@@ -6,7 +6,7 @@
 //! Refuses to begin a job anew where something is missing: an empty store beside brokers that know the job's ids is
 //! an unmounted volume, not a first start.
 
-use super::two_phase;
+use super::{fork, surroundings, two_phase};
 use crate::{
     assignment::{All, Assignment},
     cluster::Clusters,
@@ -15,11 +15,11 @@ use crate::{
     job::Plan,
     limits,
     sink::Guarantee,
-    source::{SourceContext, SourceTopic},
+    source::SourceContext,
 };
 use hapax_commit::{
-    ClusterRecord, DeciderKind, Generation, JobRecord, Name, Positions, RunNonce, Slot, SlotBody, SlotNumber,
-    TopicRecord, TransactionalId, chain::ChainView, evidence::Described,
+    DeciderKind, Generation, JobRecord, Name, Naming, Positions, RunNonce, Slot, SlotBody, SlotNumber,
+    TransactionalId, chain::ChainView, evidence::Described,
 };
 use hapax_host::{Deadline, Host};
 use hapax_kafka::{
@@ -64,24 +64,11 @@ pub(super) async fn find(
     two_phase::check(plan, host, clusters, &brokers).await?;
     let transaction_timeout = begin.transaction_timeout(&brokers).await?;
     let name = &plan.name;
-    let (incarnation, record) = if fresh {
-        begin.anew().await?
-    } else {
-        match begin.stored().await? {
-            Some(stored) => (stored.incarnation, stored.record),
-            None => {
-                // A store that this process has used and that is empty now was unmounted or removed.
-                if plan.settings.store.is_some() {
-                    begin.refuse_lost_store(&brokers, previous.is_some()).await?;
-                }
-                begin.create().await?
-            }
-        }
-    };
+    let (incarnation, record) =
+        if fresh { begin.anew().await? } else { begin.found_or_made(&brokers, previous.is_some()).await? };
     for (cluster, client) in brokers.transactional() {
         begin.check_cluster(&record, cluster, client)?;
     }
-    begin.check_layout(&record)?;
     let chain = begin.store.chain(name, incarnation, 0);
     let begun_anew = incarnation != Incarnation::FIRST;
     let inherited = begin.inherited(incarnation, &chain, &brokers).await?;
@@ -95,6 +82,8 @@ pub(crate) enum Reach {
     All,
     /// Those that answer: the job is only looked at, and one cluster that is down must not hide the others.
     Answering,
+    /// None: only the store is read.
+    Store,
 }
 
 /// What there is of a job, without making anything.
@@ -123,6 +112,10 @@ pub(super) async fn existing(
             let answering = begin.answering().await;
             (Brokers::connect(host, clusters, &answering).await?, limits::TRANSACTION_TIMEOUT)
         }
+        Reach::Store => {
+            let none = Plan { sinks: Vec::new(), ..Plan::clone(plan) };
+            (Brokers::connect(host, clusters, &none).await?, limits::TRANSACTION_TIMEOUT)
+        }
     };
     for (cluster, client) in brokers.transactional() {
         begin.check_cluster(&stored.record, cluster, client)?;
@@ -138,22 +131,6 @@ pub(super) async fn existing(
         brokers,
         transaction_timeout,
     })
-}
-
-/// The record against all clusters and topics of today. Asked when what was decided is resolved, and before a record
-/// is read.
-pub(super) async fn check_surroundings(
-    plan: &Arc<Plan>,
-    host: &Host,
-    clusters: &Clusters,
-    store: &Store,
-    record: &JobRecord,
-) -> Result<(), JobError> {
-    let begin = Begin { plan, host, clusters, store: store.clone() };
-    for name in clusters.names() {
-        begin.check_cluster(record, name, &clusters.connected(name).await?)?;
-    }
-    begin.check_topics(record).await
 }
 
 struct Begin<'a> {
@@ -191,7 +168,10 @@ impl Drop for StoreWait {
 
 /// Opens the checkpoint store; a job that promises nothing and names none keeps its positions in memory.
 pub(super) fn open(plan: &Plan, host: &Host, waits: &StoreWaits) -> Result<Store, JobError> {
-    let url = plan.settings.store.as_deref().unwrap_or("memory://");
+    open_at(plan.settings.store.as_deref().unwrap_or("memory://"), plan, host, waits)
+}
+
+fn open_at(url: &str, plan: &Plan, host: &Host, waits: &StoreWaits) -> Result<Store, JobError> {
     let (sleeper, waits) = (host.clone(), waits.clone());
     let sleep: hapax_store::Sleep = Arc::new(move |wait| {
         let (host, waiting) = (sleeper.clone(), waits.begin());
@@ -308,19 +288,45 @@ impl Begin<'_> {
         Ok(timeout)
     }
 
+    /// The job's record, which is made where there was never one.
+    async fn found_or_made(
+        &self,
+        brokers: &Brokers,
+        used: bool,
+    ) -> Result<(Incarnation, JobRecord), JobError> {
+        let mut stored = self.stored().await?;
+        // A store that this process has used and that is empty now was unmounted or removed.
+        if stored.is_none()
+            && self.plan.settings.store.is_some()
+            && let Err(lost) = self.refuse_lost_store(brokers, used).await
+        {
+            // Another first start may have made the record since, and begun with the ids.
+            stored = Some(self.stored().await?.ok_or(lost)?);
+        }
+        match stored {
+            Some(stored) => {
+                self.tell_not_forked();
+                Ok((stored.incarnation, stored.record))
+            }
+            None => self.create().await,
+        }
+    }
+
     /// A store without this job, although there is one somewhere.
     async fn refuse_lost_store(&self, brokers: &Brokers, used: bool) -> Result<(), JobError> {
         let survey =
             self.store.survey().await.map_err(|error| self.store_error("looking at what is", error))?;
-        if !survey.jobs.is_empty() {
+        if !survey.jobs.is_empty() && self.plan.settings.fork.is_none() {
             let jobs: Vec<String> = survey.jobs.iter().map(Name::to_string).collect();
             return Err(self.needs_person(
                 Code::StoreForeign,
                 format!(
-                    "the checkpoint store {} belongs to job {}; give this job a store of its own, correct the name, \
-                     or run with --fresh to begin a new job beside it",
+                    "the checkpoint store {} belongs to job {}; give this job a store of its own, or correct the name; if \
+                     the job was renamed, stop it under its old name and go on from its newest checkpoint with hapax run \
+                     FILE --fork-of {}; --fresh begins a new job beside it",
                     self.url(),
-                    jobs.join(", ")
+                    jobs.join(", "),
+                    jobs[0]
                 ),
             ));
         }
@@ -379,6 +385,13 @@ impl Begin<'_> {
         Self::created(record, created.map_err(|error| self.store_error("creating the job record", error))?)
     }
 
+    /// A supervisor starts a job again with the arguments that it was created with.
+    fn tell_not_forked(&self) {
+        if let Some(fork) = &self.plan.settings.fork {
+            tracing::warn!(job = %self.plan.name, "goes on from its own checkpoint: --fork-of {} counts for a new job only", fork.of);
+        }
+    }
+
     /// `--fresh`: fences what may still run on the old chain, then begins the next incarnation.
     async fn anew(&self) -> Result<(Incarnation, JobRecord), JobError> {
         self.probe().await?;
@@ -417,7 +430,12 @@ impl Begin<'_> {
                 .await
                 .map_err(|error| self.store_error("finding the chain's end", error))?;
             let number = last.map_or(SlotNumber::FIRST, SlotNumber::next);
-            let claim = hapax_commit::Claim { ids: BTreeMap::new(), layout: 0, by: "--fresh".into() };
+            let claim = hapax_commit::Claim {
+                ids: BTreeMap::new(),
+                layout: 0,
+                naming: Naming::Rotating,
+                by: "--fresh".into(),
+            };
             let slot = Slot {
                 number,
                 run: RunNonce(self.host.random_u128()),
@@ -456,7 +474,7 @@ impl Begin<'_> {
             self.store.chain(&self.plan.name, former, 0).read().await.map_err(|error| error.to_string());
         let view = slots.and_then(|slots| ChainView::read(&slots).map_err(|fault| fault.to_string()));
         let mut ids = match view {
-            Ok(view) => view.ids().clone(),
+            Ok(view) => view.ids(),
             Err(why) => {
                 tracing::warn!(job = %self.plan.name, "the chain of the former job cannot be read ({why}): what it left open ends with its transaction timeout");
                 return Ok(BTreeMap::new());
@@ -497,54 +515,26 @@ impl Begin<'_> {
         for source in &self.plan.sources {
             genesis.extend(source.genesis(&cx).await?);
         }
+        if let Some(fork) = &self.plan.settings.fork {
+            let store = match &fork.store {
+                Some(url) => open_at(url, self.plan, self.host, &StoreWaits::default())?,
+                None => self.store.clone(),
+            };
+            fork::begin(self.plan, &cx, &store, fork, &mut genesis).await?;
+        }
         let shards = self.plan.settings.shards.unwrap_or_else(|| default_shards(genesis.len()));
-        let topics = self.topics().await?;
         Ok(JobRecord {
             job: self.plan.name.clone(),
             created_ms: self.host.wall_ms(),
             decider: DeciderKind::Checkpoint,
             assignment: All.kind(),
-            clusters: self.clusters_now().await?,
-            topics: topics.iter().map(|topic| (topic_key(topic), topic.record.clone())).collect(),
+            naming: self.plan.settings.naming.unwrap_or_default(),
+            clusters: surroundings::clusters_now(self.clusters).await?,
+            topics: surroundings::records(&surroundings::topics(self.plan, &cx).await?),
             layout: All.layout(&genesis, shards),
             genesis,
             pipeline: self.plan.pipeline.clone(),
         })
-    }
-
-    async fn clusters_now(&self) -> Result<BTreeMap<Name, ClusterRecord>, JobError> {
-        let mut records = BTreeMap::new();
-        for name in self.clusters.names() {
-            let cluster_id = self.clusters.connected(name).await?.cluster_id().to_owned();
-            let brokers = self.clusters.cluster(name).brokers.clone();
-            records.insert(name.clone(), ClusterRecord { cluster_id, brokers });
-        }
-        Ok(records)
-    }
-
-    /// Every topic that the plan names, as the brokers describe it.
-    async fn topics(&self) -> Result<Vec<SourceTopic>, JobError> {
-        let cx = SourceContext { host: self.host.clone(), clusters: self.clusters.clone() };
-        let mut topics = Vec::new();
-        for source in &self.plan.sources {
-            topics.extend(source.topics(&cx).await?);
-        }
-        for sink in &self.plan.sinks {
-            topics.extend(sink.topics(self.clusters).await?);
-        }
-        Ok(topics)
-    }
-
-    async fn check_topics(&self, record: &JobRecord) -> Result<(), JobError> {
-        for topic in self.topics().await? {
-            match record.topics.get(&topic_key(&topic)) {
-                Some(known) => self.check_topic(&topic, known)?,
-                None => {
-                    tracing::info!(job = %self.plan.name, topic = topic.topic, "a topic that the job record does not know")
-                }
-            }
-        }
-        Ok(())
     }
 
     fn check_cluster(&self, record: &JobRecord, name: &Name, client: &Client) -> Result<(), JobError> {
@@ -563,75 +553,6 @@ impl Begin<'_> {
             _ => Ok(()),
         }
     }
-
-    fn check_layout(&self, record: &JobRecord) -> Result<(), JobError> {
-        let known = record.layout.shards.len();
-        match self.plan.settings.shards {
-            Some(wanted) if wanted as usize != known => Err(JobError::Configuration {
-                code: Code::JobChanged,
-                message: format!(
-                    "job {}: shards = {wanted}, and the job was created with {known}; the number is fixed by the job \
-                     record, take the setting out or put {known}",
-                    self.plan.name
-                ),
-            }),
-            _ if record.genesis.keys().any(|split| !self.has_source(&split.0)) => {
-                Err(JobError::Configuration {
-                    code: Code::JobChanged,
-                    message: format!(
-                        "job {}: the job record has positions of a source that the pipeline does not have any more; put \
-                     it back, or begin anew with --fresh",
-                        self.plan.name
-                    ),
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn has_source(&self, split: &str) -> bool {
-        let owns = |name: &str| split.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
-        self.plan.sources.iter().any(|source| owns(source.name()))
-    }
-
-    fn check_topic(&self, topic: &SourceTopic, known: &TopicRecord) -> Result<(), JobError> {
-        let name = topic_key(topic);
-        if topic.record.topic_id != known.topic_id {
-            return Err(self.needs_person(
-                Code::TopicChanged,
-                format!(
-                    "topic {name} was deleted and made again (id {} and {} partitions then, id {} and {} partitions \
-                     now): positions and prepared records of the old one mean nothing in it; what was decided is \
-                     committed and no record was read, begin anew with --fresh",
-                    known.topic_id, known.partitions, topic.record.topic_id, topic.record.partitions
-                ),
-            ));
-        }
-        if topic.record.partitions < known.partitions {
-            return Err(self.needs_person(
-                Code::TopicChanged,
-                format!(
-                    "topic {name} has {} partitions and had {} when the job was created; what was decided is \
-                     committed and no record was read, begin anew with --fresh",
-                    topic.record.partitions, known.partitions
-                ),
-            ));
-        }
-        if topic.record.partitions > known.partitions {
-            tracing::warn!(
-                job = %self.plan.name,
-                "topic {name} has {} partitions and had {} when the job was created: new source partitions are not \
-                 read by this job, and keys of a sink may move",
-                topic.record.partitions,
-                known.partitions
-            );
-        }
-        Ok(())
-    }
-}
-
-fn topic_key(topic: &SourceTopic) -> String {
-    format!("{}/{}", topic.cluster, topic.topic)
 }
 
 fn default_shards(splits: usize) -> u32 {

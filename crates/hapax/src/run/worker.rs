@@ -16,7 +16,7 @@ use futures::{
     FutureExt,
     future::{join_all, select_all},
 };
-use hapax_commit::{Layout, Positions, ShardId, SplitId};
+use hapax_commit::{Layout, Naming, Positions, ShardId, SplitId};
 use hapax_host::{Host, WorkerHandle, WorkerPanicked};
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
@@ -32,6 +32,7 @@ pub(super) struct Setting {
     pub(super) crash: Arc<dyn CrashPoints>,
     pub(super) run: u64,
     pub(super) layout: Layout,
+    pub(super) naming: Naming,
     pub(super) transaction_timeout: Duration,
     pub(super) journal: JournalPlace,
 }
@@ -59,6 +60,7 @@ pub(super) fn start(setting: &Setting, takeover: &Takeover) -> Result<Workers, J
             run: setting.run,
             positions: positions_of(splits, &takeover.positions),
             epoch: takeover.epoch,
+            naming: setting.naming,
             identities: identities_of(shard, takeover),
             transaction_timeout: setting.transaction_timeout,
             zero,

@@ -139,6 +139,8 @@ impl KafkaSinks {
             cluster_id: client.cluster_id().to_owned(),
             brokers: cx.clusters.cluster(&self.cluster).brokers.clone(),
             version,
+            naming: cx.naming,
+            first: cx.first,
         };
         Lane::new(config, cx.identities.expect("a transactional sink is started after its ids are cleared"))
     }
@@ -238,7 +240,7 @@ impl KafkaWriter {
                         &self.client,
                         &id,
                         lifetime,
-                        Some(with.identity),
+                        (!with.is_fresh).then_some(with.identity),
                         patience,
                     )
                     .await?;

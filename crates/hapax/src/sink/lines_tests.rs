@@ -1,6 +1,6 @@
 use super::*;
 use crate::batch::{Headers, Origin, RecordRef};
-use hapax_commit::{ShardId, SplitId};
+use hapax_commit::{Naming, ShardId, SplitId};
 use std::{collections::BTreeMap, time::Duration};
 
 /// A path that no other test uses.
@@ -16,6 +16,8 @@ fn cx(host: &Host, shard: u32) -> WriterContext {
         shard: ShardId(shard),
         identities: None,
         journal: None,
+        naming: Naming::Rotating,
+        first: Epoch(1),
         transaction_timeout: Duration::from_secs(60),
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     job::ProducerSettings,
     source::{BoxFuture, SourceTopic},
 };
-use hapax_commit::{Epoch, Handle, Identity, Journal, Name, ShardId};
+use hapax_commit::{Epoch, Handle, Identity, Journal, Name, Naming, ShardId};
 use hapax_host::{Host, Instant};
 use std::{fmt, time::Duration};
 
@@ -51,6 +51,10 @@ pub struct WriterContext {
     pub shard: ShardId,
     /// For a transactional sink: the identities of the lane's three ids, by index, as clearing them answered.
     pub identities: Option<[Identity; 3]>,
+    /// How the lane's ids are named.
+    pub naming: Naming,
+    /// The run's first epoch.
+    pub first: Epoch,
     /// How long a transaction may stay open at the broker, where its cluster gives it a time-out at all.
     pub transaction_timeout: Duration,
     /// Where a transactional sink keeps the journal of its epochs, if it is to have one.

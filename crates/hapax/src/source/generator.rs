@@ -223,6 +223,31 @@ impl Source for GeneratorSource {
         Box::pin(async { Ok(self.positions()) })
     }
 
+    /// Which records a split has follows from how many there are.
+    fn added<'a>(
+        &'a self,
+        _: &'a SourceContext,
+        known: &'a Positions,
+    ) -> BoxFuture<'a, Result<Positions, SourceError>> {
+        Box::pin(async move {
+            let own = known.keys().filter(|split| self.has(split)).count();
+            if own == 0 {
+                return Ok(self.positions());
+            }
+            if own == self.split_count() as usize {
+                return Ok(Positions::new());
+            }
+            Err(SourceError::Configuration {
+                source_name: self.name.clone(),
+                reason: format!(
+                    "partitions = {}, and the job was created with {own}: every record would be another one; put {own}, \
+                     or give the generator another name",
+                    self.split_count()
+                ),
+            })
+        })
+    }
+
     fn serves<'a>(
         &'a self,
         _: &'a SourceContext,

@@ -128,24 +128,23 @@ impl KafkaSource {
         Ok(listed.into_iter().map(|found| ((found.topic, found.partition), found.offset)).collect())
     }
 
-    async fn concrete(&self, client: &Client) -> Result<Positions, SourceError> {
-        let topics = self.found(client).await?;
-        let first = self.offsets(client, &topics, OffsetSpec::Earliest).await?;
-        let last = self.offsets(client, &topics, OffsetSpec::Latest).await?;
+    async fn concrete(&self, client: &Client, topics: &[SourceTopic]) -> Result<Positions, SourceError> {
+        let first = self.offsets(client, topics, OffsetSpec::Earliest).await?;
+        let last = self.offsets(client, topics, OffsetSpec::Latest).await?;
         let starts = match &self.start {
             Start::Earliest | Start::Offsets(_) => first.clone(),
             Start::Latest => last.clone(),
-            Start::Timestamp(at) => self.offsets(client, &topics, OffsetSpec::Timestamp(*at)).await?,
+            Start::Timestamp(at) => self.offsets(client, topics, OffsetSpec::Timestamp(*at)).await?,
         };
         let ends = match &self.end {
             End::Endless => HashMap::new(),
             End::Latest | End::Offsets(_) => last.clone(),
-            End::Timestamp(at) => self.offsets(client, &topics, OffsetSpec::Timestamp(*at)).await?,
+            End::Timestamp(at) => self.offsets(client, topics, OffsetSpec::Timestamp(*at)).await?,
         };
-        self.check_named(&topics)?;
+        self.check_named(topics)?;
         let looked_up = LookedUp { first, last, starts, ends };
         let mut positions = Positions::new();
-        for topic in &topics {
+        for topic in topics {
             for partition in 0..topic.record.partitions {
                 let (start, end) = self.extent(&looked_up, &topic.topic, partition)?;
                 let position = Position {
@@ -158,6 +157,26 @@ impl KafkaSource {
                 positions.insert(self.split(&topic.topic, partition), position);
             }
         }
+        Ok(positions)
+    }
+
+    /// What came after the job was created has no records from before it, so where a new job would begin does not matter;
+    /// offsets that are named for it count.
+    async fn concrete_added(&self, client: &Client, known: &Positions) -> Result<Positions, SourceError> {
+        let mut topics = self.found(client).await?;
+        let is_new = |split: &SplitId| !known.contains_key(split);
+        topics.retain(|topic| {
+            (0..topic.record.partitions).any(|partition| is_new(&self.split(&topic.topic, partition)))
+        });
+        if topics.is_empty() {
+            return Ok(Positions::new());
+        }
+        let start = match &self.start {
+            Start::Earliest | Start::Latest | Start::Timestamp(_) => Start::Earliest,
+            Start::Offsets(offsets) => Start::Offsets(offsets.clone()),
+        };
+        let mut positions = Self { start, ..self.clone() }.concrete(client, &topics).await?;
+        positions.retain(|split, _| is_new(split));
         Ok(positions)
     }
 
@@ -310,7 +329,23 @@ impl Source for KafkaSource {
     }
 
     fn genesis<'a>(&'a self, cx: &'a SourceContext) -> BoxFuture<'a, Result<Positions, SourceError>> {
-        Box::pin(async move { self.concrete(&cx.clusters.client(&self.cluster).await?).await })
+        Box::pin(async move {
+            let client = cx.clusters.client(&self.cluster).await?;
+            let topics = self.found(&client).await?;
+            self.concrete(&client, &topics).await
+        })
+    }
+
+    fn has(&self, split: &SplitId) -> bool {
+        self.place(split).is_some_and(|(topic, _)| self.topics.iter().any(|known| known == topic))
+    }
+
+    fn added<'a>(
+        &'a self,
+        cx: &'a SourceContext,
+        known: &'a Positions,
+    ) -> BoxFuture<'a, Result<Positions, SourceError>> {
+        Box::pin(async move { self.concrete_added(&cx.clusters.client(&self.cluster).await?, known).await })
     }
 
     fn serves<'a>(

@@ -16,7 +16,7 @@ pub use kafka::{End, KafkaSource, Start};
 pub use lines::{BadLine, LineFormat, LinesSource, STANDARD_INPUT};
 
 use crate::{batch::Batch, cluster::Clusters, limits};
-use hapax_commit::{Name, Position, Positions};
+use hapax_commit::{Name, Position, Positions, SplitId};
 use hapax_host::Host;
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
@@ -110,6 +110,25 @@ pub trait Source: Send + Sync + fmt::Debug {
 
     /// Its splits with concrete start and, where bounded, end positions: checkpoint 0.
     fn genesis<'a>(&'a self, cx: &'a SourceContext) -> BoxFuture<'a, Result<Positions, SourceError>>;
+
+    /// Does it read this split, as the pipeline stands now?
+    fn has(&self, split: &SplitId) -> bool {
+        split.0.strip_prefix(self.name()).is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    /// The splits that it has beside those that the job knows, with concrete positions: a partition or a topic that came
+    /// later is read from its first record on, whatever the start of a new job would be.
+    fn added<'a>(
+        &'a self,
+        cx: &'a SourceContext,
+        known: &'a Positions,
+    ) -> BoxFuture<'a, Result<Positions, SourceError>> {
+        Box::pin(async move {
+            let mut positions = self.genesis(cx).await?;
+            positions.retain(|split, _| !known.contains_key(split));
+            Ok(positions)
+        })
+    }
 
     /// Can it still serve these positions (of its own splits)?
     fn serves<'a>(

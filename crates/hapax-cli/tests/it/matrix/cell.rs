@@ -171,7 +171,9 @@ impl Cell {
             | Point::R3LaneEnded
             | Point::R4Rewritten
             | Point::R5Recorded
-            | Point::R6IdsCleared => 1,
+            | Point::R6IdsCleared
+            | Point::L0Unstored
+            | Point::L1Stored => 1,
         };
         format!("{}:{nth}:{}", self.point, self.mode.name())
     }

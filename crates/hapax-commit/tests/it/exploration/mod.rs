@@ -9,7 +9,7 @@ mod run;
 
 use crate::broker::{Broker, Coordinated};
 use hapax_commit::{
-    Claim, Cohort, Epoch, Generation, Handle, IdAt, Identity, Lane, LaneId, Manifest, Name, Position,
+    Claim, Cohort, Epoch, Generation, Handle, IdAt, Identity, Lane, LaneId, Manifest, Name, Naming, Position,
     Positions, Recovery, RunNonce, ShardId, Slot, SlotBody, SplitId, Strategy, TransactionVersion,
     TransactionalId,
     chain::ChainView,
@@ -193,8 +193,12 @@ impl World {
         self.read_chain();
         let number = self.truth.next_slot();
         let ids = (0..SHARDS).flat_map(|shard| lane_id(shard).transactional_ids(&name("job"))).collect();
-        let body =
-            SlotBody::Claim(Claim { ids: [(CLUSTER.into(), ids)].into(), layout: 1, by: "test".into() });
+        let body = SlotBody::Claim(Claim {
+            ids: [(CLUSTER.into(), ids)].into(),
+            layout: 1,
+            naming: Naming::Rotating,
+            by: "test".into(),
+        });
         let generation = Generation(number.0);
         self.create(&Slot { number, run: nonce, generation, written_ms: 0, body });
         let view = self.truth.clone();

@@ -5,8 +5,8 @@ use super::{
 };
 use crate::broker::Fenced;
 use hapax_commit::{
-    Cohort, CohortConfig, Epoch, Handle, HandlePartition, IdAt, Identity, Lane, LaneConfig, ProducerEpoch,
-    ShardId, Slot, SlotBody, SlotNumber, TopicId, TransactionalId,
+    Cohort, CohortConfig, Epoch, Handle, HandlePartition, IdAt, Identity, Lane, LaneConfig, Naming,
+    ProducerEpoch, ShardId, Slot, SlotBody, SlotNumber, TopicId, TransactionalId,
     cohort::{self, End, Failure, LaneEnd, PreparedHandle, Share},
     evidence::{Described, EndTxnAnswer, LaneLook, PartitionLook},
     lane::{Outcome, Written},
@@ -197,6 +197,8 @@ impl World {
             cluster_id: CLUSTER.into(),
             brokers: "b:1".into(),
             version: self.broker.version,
+            naming: Naming::Rotating,
+            first: Epoch(1),
         };
         run.lanes = (0..SHARDS).map(|shard| Lane::new(config(shard), identities(shard))).collect();
         let shard = |shard| Shard { next: done.start.positions[&split(shard)].next, ..Shard::default() };

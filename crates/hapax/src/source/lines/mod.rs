@@ -173,6 +173,10 @@ impl Source for LinesSource {
         Box::pin(async move { self.concrete(cx) })
     }
 
+    fn has(&self, split: &SplitId) -> bool {
+        self.place(split).is_some()
+    }
+
     fn serves<'a>(
         &'a self,
         cx: &'a SourceContext,

@@ -1,0 +1,35 @@
+//! A stopped job's shards and its checkpoints, as a person sees and changes them.
+//!
+//! Everything else about a job changes with its pipeline file, at the next start.
+
+pub use crate::decider::{CheckpointLine, CheckpointStanding};
+
+use crate::{
+    JobError, Plan,
+    crash::{CrashPoints, Undisturbed},
+    run::{self, Reach},
+};
+use hapax_host::Host;
+use std::sync::Arc;
+
+/// Gives a job another number of shards; says what was done. Claims the job: a run that is alive ends with exit code 5.
+/// What is in doubt is resolved first, so that nothing is left open under an id that the new layout lacks.
+///
+/// # Errors
+/// What is in doubt cannot be resolved, or store or brokers do not answer. The job has the old number then.
+pub async fn reshape(
+    plan: Plan,
+    host: Host,
+    shards: u32,
+    crash: Arc<dyn CrashPoints>,
+) -> Result<String, JobError> {
+    run::existing(plan, host, Reach::All, crash).await?.reshape(shards).await
+}
+
+/// The checkpoints that are kept, oldest first. Changes nothing.
+///
+/// # Errors
+/// The store has no such job, or does not answer.
+pub async fn checkpoints(plan: Plan, host: Host) -> Result<Vec<CheckpointLine>, JobError> {
+    run::existing(plan, host, Reach::Store, Arc::new(Undisturbed)).await?.checkpoint_lines().await
+}
