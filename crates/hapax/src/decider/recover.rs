@@ -501,3 +501,30 @@ impl CheckpointDecider {
         self.view.next_slot()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Compression, Guarantee, Job, KafkaSink, source::GeneratorSource};
+    use hapax_commit::{Name, ShardId};
+
+    #[test]
+    fn what_is_written_again_is_written_as_the_lane_writes() {
+        let producer = ProducerSettings { compression: Compression::Zstd, batch: 7, ..Default::default() };
+        let loose = ProducerSettings { compression: Compression::Gzip, ..Default::default() };
+        let sink = |producer: &ProducerSettings| KafkaSink {
+            producer: producer.clone(),
+            ..KafkaSink::new("main", "out")
+        };
+        let job = Job::new("orders").store("memory://").cluster("main", "b:9092").unwrap();
+        let plan = job
+            .source(GeneratorSource::new("made", Some(1)))
+            .sink(sink(&producer))
+            .sink(sink(&loose).guarantee(Guarantee::AtLeastOnce))
+            .plan()
+            .unwrap();
+        let lane = |cluster: &str| LaneId { cluster: Name::new(cluster).unwrap(), shard: ShardId(0) };
+        assert_eq!(settings_of(&plan, &lane("main")), producer);
+        assert_eq!(settings_of(&plan, &lane("gone")), ProducerSettings::default());
+    }
+}

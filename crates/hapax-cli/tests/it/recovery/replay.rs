@@ -10,11 +10,7 @@ fn journaled(name: &str, on: On) -> Case {
     let case = Case::new(&format!("replay-{name}"), on);
     let text = fs::read_to_string(&case.bench.file).unwrap();
     // Slow enough to have a third epoch also where a machine is busy.
-    let rate = match on {
-        On::Ours(_) => 1_500,
-        On::Kafka(_) => 500,
-    };
-    let text = text.replace("rate = 4000", &format!("rate = {rate}"));
+    let text = text.replace("rate = 4000", "rate = 1500");
     fs::write(&case.bench.file, format!("{text}journal = true\n")).unwrap();
     case
 }
