@@ -10,5 +10,6 @@ mod durable;
 mod evidence;
 mod exploration;
 mod fixture;
+mod handover;
 mod lane;
 mod recovery;
