@@ -3,6 +3,7 @@
 //! [`Job`] collects; [`Job::plan`] checks every rule that holds between two settings, once. Later code works on a
 //! [`Plan`] and cannot meet a contradiction.
 
+pub use crate::lane::ProducerSettings;
 use crate::{
     batch::RecordRef,
     cluster::Cluster,
@@ -93,33 +94,6 @@ pub struct KafkaSink {
     pub route: Route,
     /// Producer settings.
     pub producer: ProducerSettings,
-}
-
-/// Producer settings of a sink.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProducerSettings {
-    /// Compression of batches.
-    pub compression: hapax_kafka::record::Compression,
-    /// How long a record may wait for others.
-    pub linger: Duration,
-    /// Size at which a batch is closed, in bytes before compression.
-    pub batch: usize,
-    /// Bytes that may wait for acknowledgement, per lane.
-    pub buffer: usize,
-    /// How long a record may wait for its acknowledgement; none waits for ever.
-    pub delivery_timeout: Option<Duration>,
-}
-
-impl Default for ProducerSettings {
-    fn default() -> Self {
-        Self {
-            compression: hapax_kafka::record::Compression::Lz4,
-            linger: Duration::from_millis(5),
-            batch: 256 * 1024,
-            buffer: 32 * 1024 * 1024,
-            delivery_timeout: Some(Duration::from_secs(120)),
-        }
-    }
 }
 
 impl KafkaSink {

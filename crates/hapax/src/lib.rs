@@ -28,30 +28,51 @@
 //! - [`crash`]: numbered crash points, for tests
 //! - [`error`]: how a job ends when it does not end well
 
+#[cfg(feature = "pipeline")]
 pub mod assignment;
+#[cfg(feature = "pipeline")]
 pub mod batch;
 pub mod cluster;
+#[cfg(feature = "pipeline")]
 pub mod crash;
 pub mod decider;
+pub mod engine;
 pub mod error;
+#[cfg(feature = "pipeline")]
 mod incident;
+#[cfg(feature = "pipeline")]
 pub mod job;
+mod lane;
+#[cfg_attr(not(feature = "pipeline"), allow(dead_code, reason = "most bounds are a pipeline's"))]
 mod limits;
+#[cfg(feature = "pipeline")]
 pub mod operator;
+#[cfg(feature = "pipeline")]
 mod progress;
+#[cfg(feature = "pipeline")]
 mod run;
+#[cfg(feature = "pipeline")]
 pub mod sink;
+#[cfg(feature = "pipeline")]
 pub mod source;
+#[cfg(feature = "pipeline")]
 mod stop;
+#[cfg(feature = "pipeline")]
 pub mod txn;
 
+#[cfg(feature = "pipeline")]
 pub use batch::{Batch, RecordRef};
 pub use error::{Code, JobError};
 pub use hapax_commit::{Name, Strategy};
 pub use hapax_host::Host;
 pub use hapax_kafka::record::Compression;
+#[cfg(feature = "pipeline")]
 pub use job::{Job, KafkaSink, Plan, ProducerSettings, Settings};
+#[cfg(feature = "pipeline")]
 pub use progress::{Progress, Summary};
+#[cfg(feature = "pipeline")]
 pub use run::{RunOptions, run};
+#[cfg(feature = "pipeline")]
 pub use sink::Guarantee;
+#[cfg(feature = "pipeline")]
 pub use stop::{StopSignal, Stopper};

@@ -182,7 +182,7 @@ impl Rewrite<'_> {
         if error.is_bad_record() || error.is_refusal() || matches!(error, ProduceError::UnknownTopic { .. }) {
             return Ok(Err(with_causes(&error)));
         }
-        Err(JobError::from(crate::sink::SinkError::Produce(error)))
+        Err(JobError::writing(error))
     }
 }
 
@@ -218,7 +218,7 @@ fn unread<T>(attempted: String, error: WrittenError) -> Outcome<T> {
         return Ok(Err(with_causes(&error)));
     }
     match error {
-        WrittenError::Fetch(error) => Err(crate::source::SourceError::Fetch(error).into()),
+        WrittenError::Fetch(error) => Err(JobError::fetching(error)),
         WrittenError::Gone { .. } | WrittenError::Incomplete { .. } => {
             Err(JobError::Bug { what: format!("{attempted}: {error}") })
         }

@@ -7,22 +7,21 @@ use super::{BoxFuture, Guarantee, Prepared, Sink, SinkError, SinkWriter, WriterC
 use crate::{
     batch::{Batch, Origin, RecordRef},
     cluster::Clusters,
-    job::ProducerSettings,
+    lane::{ProducerSettings, identify, identity_patience, written},
     limits,
     operator::OnError,
     source::{SourceTopic, UNKNOWN_TOPIC, described_topics},
 };
 use hapax_commit::{
-    Epoch, HandlePartition, Identity, LaneId, Name, TransactionVersion,
-    lane::{Lane, LaneConfig, Outcome, Written},
+    Epoch, Identity, LaneId, Name, TransactionVersion,
+    lane::{Lane, LaneConfig, Outcome},
 };
-use hapax_host::{Deadline, Instant};
 use hapax_kafka::{
     Client,
-    producer::{Destination, Flushed, LaneProducer, OpenAs, ProducerConfig, TopicHandle},
+    producer::{Destination, LaneProducer, OpenAs, ProducerConfig, TopicHandle},
     record, transaction,
 };
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 /// How a record that names no partition finds one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,8 +92,7 @@ impl KafkaSinks {
         let mode = match self.guarantee {
             Guarantee::ExactlyOnce => Mode::Lane(self.lane(&cx, &client, version)),
             Guarantee::AtLeastOnce | Guarantee::None => {
-                let patience = Deadline::after(cx.host.now(), Some(client_patience()));
-                Mode::Idempotent(transaction::init_idempotent(&client, patience).await?)
+                Mode::Idempotent(transaction::init_idempotent(&client, identity_patience(&client)).await?)
             }
         };
         let producer = LaneProducer::start(client.clone(), self.producer_config(version));
@@ -124,31 +122,12 @@ impl KafkaSinks {
     }
 
     fn producer_config(&self, version: TransactionVersion) -> ProducerConfig {
-        let ProducerSettings { compression, linger, batch, buffer, delivery_timeout } = self.producer;
         ProducerConfig {
-            compression,
-            linger,
-            batch_bytes: batch,
-            buffer_bytes: buffer,
-            delivery_timeout,
-            request_timeout: request_timeout(linger, delivery_timeout),
-            transaction_version: version,
             transactional: self.guarantee == Guarantee::ExactlyOnce,
             best_effort: self.guarantee == Guarantee::None,
-            ..ProducerConfig::default()
+            ..self.producer.config(version)
         }
     }
-}
-
-/// A record's first attempt ends, one way or the other, before the record may be given up.
-fn request_timeout(linger: Duration, delivery_timeout: Option<Duration>) -> Duration {
-    let left = delivery_timeout.map_or(limits::REQUEST_TIMEOUT, |limit| limit.saturating_sub(linger));
-    left.clamp(limits::MIN_REQUEST_TIMEOUT, limits::REQUEST_TIMEOUT)
-}
-
-/// How long one attempt to get an identity may take before the run is given up and begun again.
-fn client_patience() -> Duration {
-    limits::REPORT_EVERY * 3
 }
 
 impl Sink for KafkaSinks {
@@ -222,24 +201,7 @@ impl KafkaWriter {
                 let with = lane.open(self.epoch).unwrap_or_else(|not_yet| {
                     panic!("epoch {} was begun before its id was free: {not_yet:?}", self.epoch)
                 });
-                let identity = if with.init {
-                    let id = with.transactional_id.to_string();
-                    let timeout = self.cx.transaction_timeout;
-                    let patience = Deadline::after(self.cx.host.now(), Some(client_patience()));
-                    let identity = transaction::init_producer_id(
-                        &self.client,
-                        &id,
-                        millis(timeout),
-                        Some(with.identity),
-                        patience,
-                    )
-                    .await?;
-                    lane.identified(self.epoch, identity);
-                    identity
-                } else {
-                    with.identity
-                };
-                OpenAs::Transaction { transactional_id: with.transactional_id, identity }
+                identify(&self.client, lane, self.epoch, &with, self.cx.transaction_timeout).await?
             }
         };
         self.producer.open(self.epoch, open_as);
@@ -414,32 +376,6 @@ impl KafkaWriter {
         })?;
         Ok(Prepared { handle, deadline, records })
     }
-}
-
-fn millis(duration: Duration) -> i32 {
-    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
-}
-
-/// What the lane needs to know of a flushed epoch, and when its transaction ends.
-fn written(flushed: Flushed, timeout: Duration) -> (Option<Written>, Option<Instant>) {
-    let Some((started_ms, started)) = flushed.started else {
-        return (None, None);
-    };
-    let partitions = flushed
-        .partitions
-        .into_iter()
-        .map(|part| HandlePartition {
-            topic: part.topic,
-            topic_id: part.topic_id,
-            partition: part.partition,
-            first_offset: part.first_offset,
-            last_offset: part.last_offset,
-            count: part.count,
-            digest: Some(part.digest),
-        })
-        .collect();
-    let deadline_ms = started_ms.saturating_add(i64::from(millis(timeout)));
-    (Some(Written { started_ms, deadline_ms, partitions }), Some(started + timeout))
 }
 
 impl SinkWriter for KafkaWriter {
