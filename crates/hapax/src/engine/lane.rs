@@ -14,7 +14,6 @@ use super::{
     commit::{Committer, Outcome, Proof},
     error::EngineError,
     record::Record,
-    sink::KafkaSink,
 };
 use crate::{
     decider::needs_person,
@@ -22,7 +21,7 @@ use crate::{
     lane::{ProducerSettings, identify, written},
 };
 use hapax_commit::{
-    Epoch, Handle,
+    Epoch, Handle, ProducerId,
     lane::{NotYet, OpenWith, Outcome as Ended},
 };
 use hapax_kafka::{
@@ -30,15 +29,19 @@ use hapax_kafka::{
     record,
     transaction::{self, LeftOpen},
 };
-use std::{collections::HashMap, fmt};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+};
 
 /// One shard's transactional writer. See the [module](super).
 pub struct Lane {
-    sink: KafkaSink,
     machine: hapax_commit::Lane,
     producer: LaneProducer,
     topics: HashMap<String, TopicHandle>,
     committer: Committer,
+    /// The producers that the ids had when they were cleared.
+    cleared: BTreeMap<ProducerId, String>,
     /// The number of the transaction that is written, or would be next.
     number: Epoch,
     stage: Stage,
@@ -61,7 +64,6 @@ enum Stage {
 
 /// What a lane is made of.
 pub(super) struct LaneParts {
-    pub(super) sink: KafkaSink,
     pub(super) machine: hapax_commit::Lane,
     pub(super) producer: ProducerSettings,
     pub(super) committer: Committer,
@@ -70,11 +72,21 @@ pub(super) struct LaneParts {
 
 impl Lane {
     pub(super) fn new(parts: LaneParts) -> Self {
-        let LaneParts { sink, machine, producer, committer, next } = parts;
+        let LaneParts { machine, producer, committer, next } = parts;
         let config = ProducerConfig { transactional: true, ..producer.config(machine.config().version) };
         let producer = LaneProducer::start(committer.connected.client.clone(), config);
-        let topics = HashMap::new();
-        Self { sink, machine, producer, topics, committer, number: next, stage: Stage::Idle, prepared: None }
+        let ids = committer.lane.transactional_ids(&machine.config().job);
+        let producers = machine.states().iter().map(|state| state.identity().producer_id);
+        Self {
+            cleared: producers.zip(ids.iter().map(ToString::to_string)).collect(),
+            topics: HashMap::new(),
+            machine,
+            producer,
+            committer,
+            number: next,
+            stage: Stage::Idle,
+            prepared: None,
+        }
     }
 
     /// Writes a record of the open epoch as soon as there is room for it; the epoch begins with its first one. Dropping
@@ -151,14 +163,19 @@ impl Lane {
         self.committer.clone()
     }
 
+    /// Is the proof of a transaction of this lane?
+    pub fn owns(&self, proof: &Proof) -> bool {
+        let config = self.machine.config();
+        config.lane.transactional_id(&config.job, proof.epoch).to_string() == proof.transactional_id
+    }
+
     /// The engine has stored the proof: no checkpoint that it could start from names the transaction any more. Its id may
     /// be used again.
     ///
     /// # Panics
     /// The proof is another lane's, or was recorded before.
     pub fn recorded(&mut self, proof: Proof) {
-        let id = self.machine.config().lane.transactional_id(&self.machine.config().job, proof.epoch);
-        assert!(id.to_string() == proof.transactional_id, "{} is another lane's", proof.transactional_id);
+        assert!(self.owns(&proof), "{} is another lane's", proof.transactional_id);
         self.machine.committing(proof.epoch);
         self.machine.ended(proof.epoch, Ended::Committed { next: proof.next });
         self.machine.recorded(proof.epoch);
@@ -184,12 +201,14 @@ impl Lane {
         Ok(topic)
     }
 
-    /// Before the first record of a topic: what its partitions still hold open of our producers is ended, because the next
-    /// commit there would make those records visible (KAFKA-20734).
+    /// Before the lane's first record in a topic: what its partitions still hold open of the lane's producers is an earlier
+    /// run's, and is ended, because the next commit there would make those records visible (KAFKA-20734).
     async fn end_left_open(&self, topic: &TopicHandle) -> Result<(), EngineError> {
         let client = &self.committer.connected.client;
         let looks = (0..topic.partitions()).map(|partition| {
-            transaction::end_left_open(client, topic.name(), partition, |producer| self.sink.id_of(producer))
+            transaction::end_left_open(client, topic.name(), partition, |producer| {
+                self.cleared.get(&producer).cloned()
+            })
         });
         for look in futures::future::join_all(looks).await {
             look.map_err(|error| match error {

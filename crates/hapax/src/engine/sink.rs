@@ -19,7 +19,7 @@ use crate::{
     limits,
 };
 use hapax_commit::{
-    Epoch, Identity, LaneId, Name, ProducerId, ShardId, TransactionalId,
+    Epoch, Identity, LaneId, Name, ShardId, TransactionalId,
     recovery::handover::{Handover, Known},
 };
 use hapax_host::Host;
@@ -112,7 +112,6 @@ struct Inner {
     job: Name,
     settings: KafkaSinkBuilder,
     connected: OnceCell<Connected>,
-    /// By id: what InitProducerId answered, as long as no lane has taken it; and every producer that is ours.
     cleared: Mutex<Cleared>,
     /// The highest that this sink has seen.
     generation: Mutex<Option<u64>>,
@@ -121,8 +120,8 @@ struct Inner {
 /// What this run has cleared.
 #[derive(Debug, Default)]
 struct Cleared {
+    /// By id: what InitProducerId answered, as long as no lane has taken it.
     identities: BTreeMap<String, Identity>,
-    producers: BTreeMap<ProducerId, String>,
     /// Numbers of transactions that earlier runs have used, by lane.
     last: BTreeMap<LaneId, Epoch>,
 }
@@ -227,7 +226,6 @@ impl KafkaSink {
         };
         let committer = Committer { connected, bounds: self.bounds(), lane, unproven: Unproven::default() };
         Ok(Lane::new(LaneParts {
-            sink: self.clone(),
             machine: hapax_commit::Lane::new(config, identities),
             producer: self.0.settings.producer.clone(),
             committer,
@@ -249,14 +247,7 @@ impl KafkaSink {
 
     /// Ids that were cleared, under the identities that clearing answered.
     pub(super) fn have_cleared(&self, identities: BTreeMap<String, Identity>) {
-        let mut cleared = self.cleared();
-        cleared.producers.extend(identities.iter().map(|(id, identity)| (identity.producer_id, id.clone())));
-        cleared.identities.extend(identities);
-    }
-
-    /// Whose producer this is, where it is one of ours.
-    pub(super) fn id_of(&self, producer: ProducerId) -> Option<String> {
-        self.cleared().producers.get(&producer).cloned()
+        self.cleared().identities.extend(identities);
     }
 
     fn cleared(&self) -> MutexGuard<'_, Cleared> {
