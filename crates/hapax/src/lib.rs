@@ -33,6 +33,8 @@ pub mod assignment;
 #[cfg(feature = "pipeline")]
 pub mod batch;
 pub mod cluster;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 #[cfg(feature = "pipeline")]
 pub mod crash;
 pub mod decider;
