@@ -29,6 +29,8 @@ cargo xtask COMMAND
                                  run brokers until Ctrl-C or the end of standard input; the first line is JSON
   soak [--kills 100] [--seed N] [--version 4.4.0|3.9.1] [--rate 2000] [--release]
                                  kill a running job at random moments, audit its output; the last line is JSON
+  timely [--kills 20] [--seed N] [--version 4.4.0|3.9.1]
+                                 build the example dataflow of two processes, kill either at random moments, audit it
 ";
 
 /// How a command failed.
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Some("conformance") => command::conformance::run(arguments),
         Some("demo") => command::demo::run(arguments),
         Some("soak") => command::soak::run(arguments),
+        Some("timely") => command::timely::run(arguments),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");
             Ok(())

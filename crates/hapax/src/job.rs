@@ -3,11 +3,11 @@
 //! [`Job`] collects; [`Job::plan`] checks every rule that holds between two settings, once. Later code works on a
 //! [`Plan`] and cannot meet a contradiction.
 
-pub use crate::lane::ProducerSettings;
 use crate::{
     batch::RecordRef,
     cluster::Cluster,
     error::{Code, JobError},
+    lane::ProducerSettings,
     limits,
     operator::{Closure, Emit, OnError, Operator, OperatorFactory},
     sink::{Guarantee, KafkaSinks, Route, Sink},
@@ -28,7 +28,7 @@ pub struct Job {
     pub(crate) clusters: BTreeMap<Name, Cluster>,
     pub(crate) sources: Vec<Arc<dyn Source>>,
     pub(crate) operators: Vec<OperatorFactory>,
-    pub(crate) kafka_sinks: Vec<KafkaSink>,
+    pub(crate) kafka_sinks: Vec<SinkTopic>,
     pub(crate) other_sinks: Vec<Arc<dyn Sink>>,
 }
 
@@ -85,7 +85,7 @@ impl Default for Settings {
 
 /// A sink topic on a cluster.
 #[derive(Clone, Debug)]
-pub struct KafkaSink {
+pub struct SinkTopic {
     /// The cluster's name.
     pub cluster: String,
     /// What is promised.
@@ -96,7 +96,7 @@ pub struct KafkaSink {
     pub producer: ProducerSettings,
 }
 
-impl KafkaSink {
+impl SinkTopic {
     /// A sink topic with the defaults: exactly once.
     pub fn new(cluster: &str, topic: &str) -> Self {
         Self {
@@ -214,7 +214,7 @@ impl Job {
 
     /// Adds a sink on Kafka.
     #[must_use]
-    pub fn sink(mut self, sink: KafkaSink) -> Self {
+    pub fn sink(mut self, sink: SinkTopic) -> Self {
         self.kafka_sinks.push(sink);
         self
     }
@@ -253,7 +253,7 @@ impl Job {
     /// A job that reads without an end what it writes never comes to rest.
     fn check_loops(&self) -> Result<(), JobError> {
         for (cluster, topics) in self.sources.iter().filter_map(|source| source.endless_topics()) {
-            let loops = |sink: &&KafkaSink| {
+            let loops = |sink: &&SinkTopic| {
                 sink.route.topic.as_ref().is_some_and(|topic| topics.contains(topic))
                     && self.same_cluster(cluster, &sink.cluster)
             };
@@ -312,7 +312,7 @@ impl Job {
 
 /// A record must have time for its linger and for one whole attempt: given up earlier, it would fail without the broker
 /// ever having had a say.
-fn check_delivery(sink: &KafkaSink) -> Result<(), JobError> {
+fn check_delivery(sink: &SinkTopic) -> Result<(), JobError> {
     let ProducerSettings { linger, delivery_timeout, .. } = sink.producer;
     let least = linger.saturating_add(limits::MIN_REQUEST_TIMEOUT);
     match delivery_timeout {

@@ -3,7 +3,7 @@
 //! A [`Job`] names clusters, sources, operators and sinks; [`run::run`] runs its plan until it is done or stopped.
 //!
 //! ```no_run
-//! use hapax::{Host, Job, KafkaSink, Name, RunOptions, source::KafkaSource};
+//! use hapax::{Host, Job, SinkTopic, Name, RunOptions, source::KafkaSource};
 //!
 //! # async fn example() -> Result<(), hapax::JobError> {
 //! let plan = Job::new("orders")
@@ -11,7 +11,7 @@
 //!     .cluster("main", "kafka-1:9092,kafka-2:9092")?
 //!     .source(KafkaSource::new(Name::new("main").expect("legal"), ["orders"]))
 //!     .filter(|record| record.value.is_some_and(|value| value.len() > 100))
-//!     .sink(KafkaSink::new("main", "orders-large"))
+//!     .sink(SinkTopic::new("main", "orders-large"))
 //!     .plan()?;
 //! let summary = hapax::run(plan, Host::real(), RunOptions::default()).await?;
 //! println!("{} records", summary.progress.records_out);
@@ -19,6 +19,7 @@
 //! # }
 //! ```
 //!
+//! - [`engine`]: the sink alone, for an engine that decides by itself
 //! - [`batch`]: records on their way
 //! - [`source`], [`operator`], [`sink`]: the parts of a pipeline, and the traits that others implement
 //! - [`job`]: a job as its user writes it down, and the rules between its settings
@@ -64,12 +65,14 @@ pub mod txn;
 
 #[cfg(feature = "pipeline")]
 pub use batch::{Batch, RecordRef};
+pub use engine::KafkaSink;
 pub use error::{Code, JobError};
 pub use hapax_commit::{Name, Strategy};
 pub use hapax_host::Host;
 pub use hapax_kafka::record::Compression;
 #[cfg(feature = "pipeline")]
-pub use job::{Job, KafkaSink, Plan, ProducerSettings, Settings};
+pub use job::{Job, Plan, Settings, SinkTopic};
+pub use lane::ProducerSettings;
 #[cfg(feature = "pipeline")]
 pub use progress::{Progress, Summary};
 #[cfg(feature = "pipeline")]

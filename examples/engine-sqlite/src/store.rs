@@ -17,19 +17,19 @@ const TABLES: &str = "
 
 /// All that the engine keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Saved {
-    pub generation: u64,
-    pub epoch: u64,
-    pub state: Vec<u8>,
-    pub handles: Vec<Vec<u8>>,
-    pub ids: Vec<String>,
+pub(crate) struct Saved {
+    pub(crate) generation: u64,
+    pub(crate) epoch: u64,
+    pub(crate) state: Vec<u8>,
+    pub(crate) handles: Vec<Vec<u8>>,
+    pub(crate) ids: Vec<String>,
 }
 
 /// One run's hold on the file.
-pub struct Store {
+pub(crate) struct Store {
     path: PathBuf,
     db: Connection,
-    pub generation: u64,
+    pub(crate) generation: u64,
 }
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {
@@ -41,7 +41,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
 
 impl Store {
     /// Begins a run, with a higher generation than every one before.
-    pub fn begin(path: &Path) -> Result<Self, OwnerError> {
+    pub(crate) fn begin(path: &Path) -> Result<Self, OwnerError> {
         let mut db = open(path)?;
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         tx.execute_batch(TABLES)?;
@@ -52,7 +52,7 @@ impl Store {
     }
 
     /// The newest checkpoint.
-    pub fn newest(path: &Path) -> Result<Option<Saved>, OwnerError> {
+    pub(crate) fn newest(path: &Path) -> Result<Option<Saved>, OwnerError> {
         let mut db = open(path)?;
         let tx = db.transaction()?;
         tx.execute_batch(TABLES)?;
@@ -69,7 +69,7 @@ impl Store {
 
     /// The decision: all of a checkpoint or nothing; `false`, and nothing, where a newer run has begun. The handles of the
     /// one before are gone with it, which is the record that they are committed.
-    pub fn put(&mut self, saved: &Saved) -> Result<bool, OwnerError> {
+    pub(crate) fn put(&mut self, saved: &Saved) -> Result<bool, OwnerError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let newest: u64 = tx.query_row("SELECT generation FROM run", [], |row| row.get(0))?;
         if newest != saved.generation {
@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// This run, as the sink asks after it.
-    pub fn run(&self) -> Run {
+    pub(crate) fn run(&self) -> Run {
         Run { path: self.path.clone(), generation: self.generation }
     }
 }
@@ -99,7 +99,7 @@ fn all<T: rusqlite::types::FromSql>(tx: &Transaction<'_>, select: &str) -> rusql
 }
 
 /// A run, as long as the file knows no newer one.
-pub struct Run {
+pub(crate) struct Run {
     path: PathBuf,
     generation: u64,
 }

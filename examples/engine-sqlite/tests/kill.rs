@@ -3,6 +3,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs, reason = "a test")]
 
+use hapax::engine::Handle;
 use hapax_broker::{Broker, ServerOptions, Settings};
 use std::{
     fs,
@@ -13,7 +14,7 @@ use std::{
 };
 use xtask::{
     judge::{Audit, Expected, Judge},
-    kafka::{Version, shared},
+    kafka::{Version, shared, transactions},
     process::Supervised,
 };
 
@@ -52,9 +53,18 @@ impl Engine {
         String::from_utf8(state).unwrap().parse().unwrap_or(0)
     }
 
-    /// Decided transactions that are not recorded as committed.
-    fn decided(&self) -> u64 {
-        self.ask("SELECT count(*) FROM handle").unwrap_or(0)
+    /// Is a transaction open that the engine has decided?
+    fn has_decided(&self) -> bool {
+        let open = transactions(&self.bootstrap).unwrap();
+        let open: Vec<_> = open.iter().filter(|one| one.is_open()).map(|one| one.id.as_str()).collect();
+        let db = rusqlite::Connection::open(&self.file).unwrap();
+        db.busy_timeout(Duration::from_secs(10)).unwrap();
+        let mut handles = db.prepare("SELECT bytes FROM handle").unwrap();
+        let handles = handles.query_map([], |row| row.get::<_, Vec<u8>>(0)).unwrap();
+        handles.map(|bytes| Handle::from_bytes(&bytes.unwrap()).unwrap()).any(|handle| {
+            let id = handle.transactional_id.to_string();
+            open.contains(&id.as_str())
+        })
     }
 
     fn ask<T: rusqlite::types::FromSql>(&self, select: &str) -> Option<T> {
@@ -84,7 +94,7 @@ impl Engine {
     /// Kills it until a decided epoch is left behind.
     fn die_with_a_decided_epoch(&self, random: &mut u64) {
         let began = Instant::now();
-        while self.decided() == 0 {
+        while !self.has_decided() {
             assert!(began.elapsed() < LIMIT, "it never died between decision and proof");
             self.live_and_die(random);
         }
@@ -108,19 +118,13 @@ impl Engine {
     }
 }
 
-fn killed(engine: Engine, seed: u64, down: impl FnOnce()) {
-    let mut random = seed;
-    println!("seed {seed}");
+fn killed(engine: &Engine) -> u64 {
+    let mut random = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    println!("seed {random}");
     for _ in 0..KILLS {
         engine.live_and_die(&mut random);
     }
-    engine.die_with_a_decided_epoch(&mut random);
-    down();
-    engine.finish();
-}
-
-fn seed() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+    random
 }
 
 #[test]
@@ -129,7 +133,8 @@ fn killed_at_random_moments_on_apache_kafka_it_writes_every_number_once() {
         for version in Version::ALL {
             scope.spawn(move || {
                 let engine = Engine::new(&shared(version).bootstrap, "engine-sqlite", 60_000);
-                killed(engine, seed(), || {});
+                killed(&engine);
+                engine.finish();
             });
         }
     });
@@ -144,6 +149,10 @@ fn down_longer_than_its_transactions_may_be_it_writes_every_number_once() {
         let settings = Settings { transaction_version, ..Settings::default() };
         let broker = runtime.block_on(Broker::start(settings, ServerOptions::default())).unwrap();
         let engine = Engine::new(&broker.bootstrap(), "engine-sqlite", 60_000);
-        killed(engine, seed(), || broker.jump_clock(120_000).unwrap());
+        let mut random = killed(&engine);
+        engine.die_with_a_decided_epoch(&mut random);
+        broker.jump_clock(120_000).unwrap();
+        assert!(!engine.has_decided(), "the broker has aborted what was decided");
+        engine.finish();
     }
 }

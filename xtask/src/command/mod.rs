@@ -4,5 +4,7 @@ pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod kafka;
 mod program;
+mod sink_alone;
 pub(crate) mod soak;
 pub(crate) mod test;
+pub(crate) mod timely;
