@@ -21,7 +21,7 @@ use sink::Sink;
 use std::{cell::RefCell, path::PathBuf, rc::Rc};
 use store::Store;
 use timely::{
-    communication::Allocate,
+    container::CapacityContainerBuilder,
     dataflow::{
         InputHandle, ProbeHandle,
         channels::pact::{Exchange, Pipeline},
@@ -29,7 +29,9 @@ use timely::{
     },
     worker::Worker,
 };
-use tokio::runtime::Runtime;
+
+/// Records on their way between operators.
+type Batches<D> = CapacityContainerBuilder<Vec<D>>;
 
 /// Numbers in an epoch, over all workers.
 const EPOCH: u64 = 100;
@@ -76,10 +78,8 @@ fn run(worker: &mut Worker, arguments: &Arguments) {
         runtime.block_on(recover(&sink, &mut store));
         store
     });
-    let here = store.as_ref().map(|store| Start {
-        generation: store.saved.generation,
-        epoch: store.saved.epoch,
-    });
+    let here =
+        store.as_ref().map(|store| Start { generation: store.saved.generation, epoch: store.saved.epoch });
     let start = told(worker, here);
     if index != 0 {
         runtime.block_on(clear_own(&sink, index, start.generation));
@@ -122,7 +122,7 @@ async fn clear_own(sink: &KafkaSink, index: usize, generation: u64) {
 /// Worker 0's start, at every worker.
 fn told(worker: &mut Worker, here: Option<Start>) -> Start {
     let told = Rc::new(RefCell::new(None));
-    let mut input = InputHandle::<u64, Vec<Start>>::new();
+    let mut input = InputHandle::<u64, Batches<Start>>::new();
     let heard = told.clone();
     worker.dataflow(|scope| {
         let starts = scope.input_from(&mut input).broadcast();
@@ -139,33 +139,37 @@ fn dataflow(
     worker: &mut Worker,
     lane: &Rc<RefCell<Sink>>,
     store: Option<Store>,
-) -> (InputHandle<u64, Vec<u64>>, ProbeHandle<u64>) {
+) -> (InputHandle<u64, Batches<u64>>, ProbeHandle<u64>) {
     let mut input = InputHandle::new();
     let probe = ProbeHandle::new();
     let (preparing, committing) = (lane.clone(), lane.clone());
-    worker.dataflow(|scope| {
+    worker.dataflow::<u64, _, _>(|scope| {
         scope
             .input_from(&mut input)
-            .unary_frontier::<Vec<(u64, Vec<u8>)>, _, _, _>(Exchange::new(|number| *number), "prepare", |_, _| {
-                let mut epochs = std::collections::BTreeMap::new();
-                move |(input, frontier), output| {
-                    input.for_each(|cap, numbers| {
-                        if let Some(cap) = cap.retain_least(0) {
-                            let at = *cap.time();
-                            epochs.entry(at).or_insert_with(|| (cap, Vec::new())).1.append(numbers);
+            .unary_frontier::<Batches<(u64, Vec<u8>)>, _, _, _>(
+                Exchange::new(|number| *number),
+                "prepare",
+                |_, _| {
+                    let mut epochs = std::collections::BTreeMap::new();
+                    move |(input, frontier), output| {
+                        input.for_each(|cap, numbers| {
+                            if let Some(cap) = cap.retain_least(0) {
+                                let at = *cap.time();
+                                epochs.entry(at).or_insert_with(|| (cap, Vec::new())).1.append(numbers);
+                            }
+                        });
+                        while let Some(epoch) = epochs.first_entry() {
+                            if frontier.frontier().less_equal(epoch.key()) {
+                                break;
+                            }
+                            let (epoch, (cap, numbers)) = epoch.remove_entry();
+                            let handle = preparing.borrow_mut().prepare(epoch, numbers);
+                            output.session(&cap).give((epoch, handle));
                         }
-                    });
-                    while let Some(epoch) = epochs.first_entry() {
-                        if frontier.frontier().less_equal(epoch.key()) {
-                            break;
-                        }
-                        let (epoch, (cap, numbers)) = epoch.remove_entry();
-                        let handle = preparing.borrow_mut().prepare(epoch, numbers);
-                        output.session(&cap).give((epoch, handle));
                     }
-                }
-            })
-            .unary_frontier::<Vec<u64>, _, _, _>(Exchange::new(|_| 0), "decide", |_, _| {
+                },
+            )
+            .unary_frontier::<Batches<u64>, _, _, _>(Exchange::new(|_| 0), "decide", |_, _| {
                 let (mut store, mut shares) = (store, std::collections::BTreeMap::new());
                 move |(input, frontier), output| {
                     input.for_each(|cap, handles| {
@@ -188,7 +192,7 @@ fn dataflow(
                 }
             })
             .broadcast()
-            .unary::<Vec<u64>, _, _, _>(Pipeline, "commit", |_, _| {
+            .unary::<Batches<u64>, _, _, _>(Pipeline, "commit", |_, _| {
                 move |input, output| {
                     input.for_each(|cap, decided| {
                         for epoch in decided.drain(..) {
