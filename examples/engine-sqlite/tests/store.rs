@@ -1,6 +1,6 @@
 //! The example's store keeps what the sink needs of it, by the suite for checkpoint stores.
 
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "a test")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs, reason = "a test")]
 
 #[path = "../src/store.rs"]
 #[allow(dead_code, reason = "the engine needs more of it")]

@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// All that the engine keeps.
@@ -25,7 +29,7 @@ pub struct Saved {
 pub struct Store {
     folder: PathBuf,
     /// The newest file, which is this run's.
-    number: u64,
+    number: Arc<AtomicU64>,
     pub saved: Saved,
 }
 
@@ -40,7 +44,8 @@ impl Store {
         };
         saved.ids.extend(ids.iter().filter(|id| !saved.ids.contains(id)).cloned().collect::<Vec<_>>());
         saved.generation = newest + 1;
-        let mut store = Self { folder: folder.to_owned(), number: newest, saved };
+        let number = Arc::new(AtomicU64::new(newest));
+        let mut store = Self { folder: folder.to_owned(), number, saved };
         store.put()?;
         Ok(store)
     }
@@ -51,10 +56,11 @@ impl Store {
         let file = fs::File::create(&unborn)?;
         serde_json::to_writer(&file, &self.saved)?;
         file.sync_all()?;
-        let born = fs::hard_link(&unborn, path(&self.folder, self.number + 1));
+        let next = self.number.load(Ordering::SeqCst) + 1;
+        let born = fs::hard_link(&unborn, path(&self.folder, next));
         fs::remove_file(&unborn)?;
         born?;
-        self.number += 1;
+        self.number.store(next, Ordering::SeqCst);
         Ok(())
     }
 
@@ -66,7 +72,7 @@ impl Store {
 
     /// This run, as the sink asks after it.
     pub fn run(&self) -> Run {
-        Run { folder: self.folder.clone(), number: self.number, generation: self.saved.generation }
+        Run { folder: self.folder.clone(), number: self.number.clone(), generation: self.saved.generation }
     }
 }
 
@@ -86,7 +92,8 @@ fn newest(folder: &Path) -> io::Result<u64> {
 /// A run, as long as nobody has created the file behind its newest.
 pub struct Run {
     folder: PathBuf,
-    number: u64,
+    /// The run puts files of its own while the sink asks.
+    number: Arc<AtomicU64>,
     generation: u64,
 }
 
@@ -98,7 +105,7 @@ impl Owner for Run {
     fn holds(
         &self,
     ) -> std::pin::Pin<Box<dyn Future<Output = Result<bool, hapax::engine::OwnerError>> + Send + '_>> {
-        let next = path(&self.folder, self.number + 1);
+        let next = path(&self.folder, self.number.load(Ordering::SeqCst) + 1);
         Box::pin(async move { Ok(!next.try_exists()?) })
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use xtask::judge::{Audit, Expected, Judge};
 use xtask::kafka::{Version, start_shared};
-use xtask::process::Supervised;
+use xtask::process::{Supervised, tail};
 
 use super::test::demand;
 use crate::Failure;
@@ -106,9 +106,20 @@ impl<'a> Dataflow<'a> {
             command.args([&self.bootstrap, &self.topic]).arg(self.folder.join("checkpoints"));
             command.arg(count.to_string()).args(["-w", "1", "-n", "2", "-p", number, "-h"]).arg(&hostfile);
             // A process that loses the other one panics, which is how it ends here.
-            Supervised::spawn(command.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null()))
+            let log = fs::File::create(self.log(number))?;
+            Supervised::spawn(command.stdin(Stdio::null()).stderr(log).stdout(Stdio::null()))
         };
         Ok([process("0")?, process("1")?])
+    }
+
+    fn log(&self, number: &str) -> PathBuf {
+        self.folder.join(format!("process-{number}.log"))
+    }
+
+    /// The end of what both processes have said since the last start.
+    fn said(&self) -> String {
+        let said = |number: &str| fs::read_to_string(self.log(number)).unwrap_or_default();
+        ["0", "1"].map(|number| format!("process {number}: {}", tail(&said(number), 12))).join("\n")
     }
 
     /// Files in the folder: every claim, recovery and decision adds one.
@@ -150,7 +161,8 @@ impl<'a> Dataflow<'a> {
             for process in processes.iter_mut() {
                 if let Some(status) = process.try_wait()? {
                     return Err(Failure::Failed(format!(
-                        "a process of the dataflow has ended by itself: {status}"
+                        "a process of the dataflow has ended by itself: {status}\n{}",
+                        self.said()
                     )));
                 }
             }
@@ -169,7 +181,10 @@ impl<'a> Dataflow<'a> {
             match process.wait_for(START_LIMIT)? {
                 Some(status) if status.success() => {}
                 other => {
-                    return Err(Failure::Failed(format!("the last start has not finished well: {other:?}")));
+                    return Err(Failure::Failed(format!(
+                        "the last start has not finished well: {other:?}\n{}",
+                        self.said()
+                    )));
                 }
             }
         }

@@ -20,7 +20,7 @@ pub trait Owner: Send + Sync {
     /// has seen; the brokers do not know it.
     fn generation(&self) -> u64;
 
-    /// Is there still no newer run?
+    /// Is there still no newer run? Asked also after the engine has stored something itself, which is no newer run.
     fn holds(&self) -> BoxFuture<'_, Result<bool, OwnerError>> {
         Box::pin(std::future::ready(Ok(true)))
     }

@@ -60,7 +60,7 @@ fn a_bare_id_is_enough_on_apache_kafka_where_what_stands_there_fits() {
         let report = recover(&world.sink(), &[early]).await;
         assert!(matches!(report.transactions()[0].standing, Standing::Unknown(_)), "{report:?}");
         let sink = world.sink();
-        let report = recover(&sink, &[known.clone()]).await;
+        let report = recover(&sink, std::slice::from_ref(&known)).await;
         assert!(report.is_settled(), "{report:?}");
         // Before it is recorded, the next one finds it committed.
         assert!(recover(&world.sink(), &[Known::from(known)]).await.is_settled());
