@@ -32,7 +32,7 @@
 //! # }
 //! ```
 //!
-//! What the engine owes is in [`docs/embedding.md`](https://docs.rs/crate/hapax): one atomic checkpoint; every handle
+//! What the engine owes is in `docs/embedding.md`: one atomic checkpoint; every handle
 //! of the newest one and every id that it ever used handed back; never two owners of a shard without a higher
 //! generation; epochs committed in order; proofs stored. A checkpoint store can be held against that: feature
 //! `conformance`.
@@ -43,6 +43,11 @@
 //! - [`Committer`], [`Outcome`]: the end of a decided transaction
 //! - [`Owner`]: whether this run is still the one that may act
 //! - [`EngineError`]: what went wrong, whose fault it is, what may be done
+
+/// The code of the page for engines compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/embedding.md")]
+struct Embedding;
 
 mod commit;
 mod error;
