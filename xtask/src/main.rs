@@ -30,6 +30,8 @@ cargo xtask COMMAND
   soak [--kills 100] [--seed N] [--version 4.4.0|3.9.1] [--rate 2000] [--release]
                                  kill a running job at random moments, audit its output; the last line is JSON
   soak --matrix [--only TEXT]    play every cell of the commit phase's matrix; TEXT: only cells whose name contains it
+  timely [--kills 20] [--seed N] [--version 4.4.0|3.9.1]
+                                 build the example dataflow of two processes, kill either at random moments, audit it
 ";
 
 /// How a command failed.
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Some("conformance") => command::conformance::run(arguments),
         Some("demo") => command::demo::run(arguments),
         Some("soak") => command::soak::run(arguments),
+        Some("timely") => command::timely::run(arguments),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");
             Ok(())

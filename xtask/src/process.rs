@@ -241,7 +241,7 @@ pub fn run(command: &mut Command) -> io::Result<Output> {
 }
 
 /// The last `lines` lines of `text`.
-pub(crate) fn tail(text: &str, lines: usize) -> String {
+pub fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     all[all.len().saturating_sub(lines)..].iter().map(|line| format!("  {line}\n")).collect()
 }

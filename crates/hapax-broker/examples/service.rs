@@ -1,12 +1,12 @@
 //! A service's own test, with the broker as a dev-dependency: `cargo test -p hapax-broker --example service`.
 
-use hapax::{Host, Job, JobError, KafkaSink, Name, RunOptions};
+use hapax::{Host, Job, JobError, Name, RunOptions, SinkTopic};
 use hapax::{sink::LinesSink, source::End, source::GeneratorSource, source::KafkaSource};
 
 /// The service: a thousand orders into a topic, exactly once.
 async fn service(brokers: &str) -> Result<u64, JobError> {
     let job = Job::new("shop").store("memory://").cluster("main", brokers)?;
-    let job = job.source(GeneratorSource::new("shop", Some(1_000))).sink(KafkaSink::new("main", "orders"));
+    let job = job.source(GeneratorSource::new("shop", Some(1_000))).sink(SinkTopic::new("main", "orders"));
     Ok(hapax::run(job.plan()?, Host::real(), RunOptions::default()).await?.progress.records_out)
 }
 

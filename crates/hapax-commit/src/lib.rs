@@ -13,7 +13,8 @@
 //! - [`cohort`]: the coordinator of a live run
 //! - [`evidence`]: what the brokers say about a prepared transaction
 //! - [`decision`]: what may be done about an epoch in doubt
-//! - [`recovery`]: from a claim to the first new record
+//! - [`recovery`]: from a claim to the first new record; [`recovery::handover`] the same for somebody else's engine
+//! - [`inference`]: what stands under an id that a checkpoint knows without a handle
 //! - [`invariant`], [`limits`]: what must hold, and every bound
 
 #![no_std]
@@ -28,6 +29,7 @@ pub mod evidence;
 pub mod handle;
 pub mod history;
 pub mod id;
+pub mod inference;
 pub mod invariant;
 pub mod journal;
 pub mod lane;

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p hapax --example large_orders -- localhost:9092 file:///var/lib/hapax/large-orders`
 
-use hapax::{Host, Job, KafkaSink, Name, RunOptions, source::KafkaSource};
+use hapax::{Host, Job, Name, RunOptions, SinkTopic, source::KafkaSource};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .cluster("main", &brokers)?
         .source(KafkaSource::new(Name::new("main")?, ["orders"]))
         .filter(|order| order.value.is_some_and(|value| amount(value) > 100))
-        .sink(KafkaSink::new("main", "orders-large"))
+        .sink(SinkTopic::new("main", "orders-large"))
         .plan()?;
     let summary = hapax::run(plan, Host::real(), RunOptions::default()).await?;
     println!("{} records in, {} out", summary.progress.records_in, summary.progress.records_out);

@@ -1,6 +1,6 @@
 //! The clusters of a job, by their name in the pipeline file, and one client for each and each worker.
 
-use crate::error::JobError;
+use crate::error::{Code, JobError};
 use hapax_commit::Name;
 use hapax_host::Host;
 use hapax_kafka::{Client, ClientConfig, ClientError, transaction::Lifetime};
@@ -37,6 +37,20 @@ impl Cluster {
             return Lifetime::Unbounded;
         }
         Lifetime::Millis(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX))
+    }
+}
+
+impl Cluster {
+    /// A cluster with the client's defaults, for an engine: `name` stands in the transactional ids.
+    ///
+    /// # Errors
+    /// The name has other characters than `a-z`, `0-9`, `_`, `-`, or `brokers` is not a list of `host:port`.
+    pub fn named(name: &str, brokers: &str) -> Result<Self, crate::engine::EngineError> {
+        let illegal =
+            |message: String| crate::engine::EngineError::Usage { code: Code::Contradiction, message };
+        let name = Name::new(name).map_err(|error| illegal(format!("cluster: {error}")))?;
+        Self::new(name.clone(), brokers)
+            .map_err(|error| illegal(format!("cluster {name}: brokers {brokers:?}: {error}")))
     }
 }
 

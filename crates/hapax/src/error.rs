@@ -1,8 +1,12 @@
 //! How a job ends when it does not end well: whose fault, which exit code, whether another run may help.
 
+#[cfg(feature = "pipeline")]
 use crate::{operator::OperatorError, sink::SinkError, source::SourceError};
 use hapax_commit::{Generation, Name};
-use hapax_kafka::{ClientError, fetch::FetchError, producer::ProduceError, transaction::InitError};
+#[cfg(feature = "pipeline")]
+use hapax_kafka::transaction::InitError;
+use hapax_kafka::{ClientError, fetch::FetchError, producer::ProduceError};
+#[cfg(feature = "pipeline")]
 use hapax_store::StoreError;
 use std::path::PathBuf;
 
@@ -30,6 +34,7 @@ pub enum JobError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The checkpoint store failed.
+    #[cfg(feature = "pipeline")]
     #[error("{code}: {attempted}")]
     Store {
         /// Stable code.
@@ -198,9 +203,9 @@ impl JobError {
         match self {
             Self::Bug { .. } => 1,
             Self::Configuration { .. } => 2,
-            Self::Store { .. }
-            | Self::Run { code: Code::Store, .. }
-            | Self::NeedsPerson { code: Code::StoreDamaged, .. } => 6,
+            #[cfg(feature = "pipeline")]
+            Self::Store { .. } => 6,
+            Self::Run { code: Code::Store, .. } | Self::NeedsPerson { code: Code::StoreDamaged, .. } => 6,
             Self::Kafka { .. } | Self::Run { .. } => 3,
             Self::NeedsPerson { .. } => 4,
             Self::Superseded { .. } => 5,
@@ -212,9 +217,10 @@ impl JobError {
         match self {
             Self::Configuration { code, .. }
             | Self::Kafka { code, .. }
-            | Self::Store { code, .. }
             | Self::Run { code, .. }
             | Self::NeedsPerson { code, .. } => *code,
+            #[cfg(feature = "pipeline")]
+            Self::Store { code, .. } => *code,
             Self::Superseded { .. } => Code::Superseded,
             Self::Bug { .. } => Code::Bug,
         }
@@ -224,6 +230,7 @@ impl JobError {
     pub fn is_retriable(&self) -> bool {
         match self {
             Self::Kafka { code, .. } => *code != Code::Refused,
+            #[cfg(feature = "pipeline")]
             Self::Store { source, .. } => source.is_retriable(),
             Self::Run { .. } => true,
             Self::Configuration { .. }
@@ -234,6 +241,7 @@ impl JobError {
     }
 
     /// Do Kafka or the store refuse in a way that their operators may take back?
+    #[cfg(feature = "pipeline")]
     pub(crate) fn is_environment(&self) -> bool {
         match self {
             Self::Kafka { .. } => true,
@@ -257,7 +265,36 @@ impl JobError {
         Self::Kafka { code, attempted, source: Box::new(source) }
     }
 
+    /// Records of a transaction could not be read.
+    pub(crate) fn fetching(error: FetchError) -> Self {
+        let message = with_causes(&error);
+        match error {
+            error if error.is_gone() => Self::NeedsPerson { code: Code::SourceGone, message, incident: None },
+            FetchError::Client(source) => Self::kafka("reading a source", source),
+            FetchError::Data { .. } => Self::NeedsPerson { code: Code::BadRecord, message, incident: None },
+            _ => Self::Run { code: Code::Read, message },
+        }
+    }
+
+    /// Records could not be written.
+    pub(crate) fn writing(error: ProduceError) -> Self {
+        let message = with_causes(&error);
+        match error {
+            error if error.is_bad_record() => {
+                Self::NeedsPerson { code: Code::BadRecord, message, incident: None }
+            }
+            ProduceError::Client(source) => Self::kafka("writing to a sink", source),
+            error if error.is_refusal() => Self::Kafka {
+                code: Code::Refused,
+                attempted: "writing to a sink".into(),
+                source: Box::new(error),
+            },
+            _ => Self::Run { code: Code::Write, message },
+        }
+    }
+
     /// An error of the store, attempted as said.
+    #[cfg(feature = "pipeline")]
     pub(crate) fn store(attempted: impl Into<String>, source: StoreError) -> Self {
         let code = match source {
             StoreError::Damaged { .. } | StoreError::Newer { .. } | StoreError::Misplaced { .. } => {
@@ -289,6 +326,7 @@ pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
+#[cfg(feature = "pipeline")]
 impl From<OperatorError> for JobError {
     fn from(error: OperatorError) -> Self {
         let message =
@@ -297,19 +335,14 @@ impl From<OperatorError> for JobError {
     }
 }
 
+#[cfg(feature = "pipeline")]
 impl From<SourceError> for JobError {
     fn from(error: SourceError) -> Self {
         let message = with_causes(&error);
         match error {
             SourceError::Cluster(source) => Self::kafka("reading a source", source),
-            SourceError::Fetch(source) if source.is_gone() => {
-                Self::NeedsPerson { code: Code::SourceGone, message, incident: None }
-            }
-            SourceError::Fetch(FetchError::Client(source)) => Self::kafka("reading a source", source),
-            SourceError::Fetch(FetchError::Data { .. }) => {
-                Self::NeedsPerson { code: Code::BadRecord, message, incident: None }
-            }
-            SourceError::Fetch(_) | SourceError::File { .. } => Self::Run { code: Code::Read, message },
+            SourceError::Fetch(error) => Self::fetching(error),
+            SourceError::File { .. } => Self::Run { code: Code::Read, message },
             SourceError::Configuration { .. } => Self::Configuration { code: Code::UnknownTopic, message },
             SourceError::Gone { .. } => Self::NeedsPerson { code: Code::SourceGone, message, incident: None },
             SourceError::BadRecord { .. } => {
@@ -319,23 +352,15 @@ impl From<SourceError> for JobError {
     }
 }
 
+#[cfg(feature = "pipeline")]
 impl From<SinkError> for JobError {
     fn from(error: SinkError) -> Self {
         let message = with_causes(&error);
         match error {
             SinkError::Cluster(source) => Self::kafka("writing to a sink", source),
-            SinkError::Produce(source) if source.is_bad_record() => {
-                Self::NeedsPerson { code: Code::BadRecord, message, incident: None }
-            }
-            SinkError::Produce(ProduceError::Client(source)) | SinkError::Init(InitError::Client(source)) => {
-                Self::kafka("writing to a sink", source)
-            }
-            SinkError::Produce(error) if error.is_refusal() => Self::Kafka {
-                code: Code::Refused,
-                attempted: "writing to a sink".into(),
-                source: Box::new(error),
-            },
-            SinkError::Produce(_) | SinkError::File { .. } => Self::Run { code: Code::Write, message },
+            SinkError::Produce(error) => Self::writing(error),
+            SinkError::Init(InitError::Client(source)) => Self::kafka("writing to a sink", source),
+            SinkError::File { .. } => Self::Run { code: Code::Write, message },
             SinkError::Journal { lane, epoch, source } => {
                 Self::store(format!("storing the journal of lane {lane}, epoch {epoch}"), *source)
             }

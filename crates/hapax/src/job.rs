@@ -7,7 +7,9 @@ use crate::{
     batch::RecordRef,
     cluster::Cluster,
     error::{Code, JobError},
-    journal, limits,
+    journal,
+    lane::ProducerSettings,
+    limits,
     operator::{Closure, Emit, OnError, Operator, OperatorFactory},
     sink::{Guarantee, KafkaSinks, Route, Sink},
     source::Source,
@@ -27,7 +29,7 @@ pub struct Job {
     pub(crate) clusters: BTreeMap<Name, Cluster>,
     pub(crate) sources: Vec<Arc<dyn Source>>,
     pub(crate) operators: Vec<OperatorFactory>,
-    pub(crate) kafka_sinks: Vec<KafkaSink>,
+    pub(crate) kafka_sinks: Vec<SinkTopic>,
     pub(crate) other_sinks: Vec<Arc<dyn Sink>>,
 }
 
@@ -108,7 +110,7 @@ impl Default for Settings {
 
 /// A sink topic on a cluster.
 #[derive(Clone, Debug)]
-pub struct KafkaSink {
+pub struct SinkTopic {
     /// The cluster's name.
     pub cluster: String,
     /// What is promised.
@@ -122,34 +124,7 @@ pub struct KafkaSink {
     pub journal: bool,
 }
 
-/// Producer settings of a sink.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProducerSettings {
-    /// Compression of batches.
-    pub compression: hapax_kafka::record::Compression,
-    /// How long a record may wait for others.
-    pub linger: Duration,
-    /// Size at which a batch is closed, in bytes before compression.
-    pub batch: usize,
-    /// Bytes that may wait for acknowledgement, per lane.
-    pub buffer: usize,
-    /// How long a record may wait for its acknowledgement; none waits for ever.
-    pub delivery_timeout: Option<Duration>,
-}
-
-impl Default for ProducerSettings {
-    fn default() -> Self {
-        Self {
-            compression: hapax_kafka::record::Compression::Lz4,
-            linger: Duration::from_millis(5),
-            batch: 256 * 1024,
-            buffer: 32 * 1024 * 1024,
-            delivery_timeout: Some(Duration::from_secs(120)),
-        }
-    }
-}
-
-impl KafkaSink {
+impl SinkTopic {
     /// A sink topic with the defaults: exactly once.
     pub fn new(cluster: &str, topic: &str) -> Self {
         Self {
@@ -291,7 +266,7 @@ impl Job {
 
     /// Adds a sink on Kafka.
     #[must_use]
-    pub fn sink(mut self, sink: KafkaSink) -> Self {
+    pub fn sink(mut self, sink: SinkTopic) -> Self {
         self.kafka_sinks.push(sink);
         self
     }
@@ -330,7 +305,7 @@ impl Job {
     /// A job that reads without an end what it writes never comes to rest.
     fn check_loops(&self) -> Result<(), JobError> {
         for (cluster, topics) in self.sources.iter().filter_map(|source| source.endless_topics()) {
-            let loops = |sink: &&KafkaSink| {
+            let loops = |sink: &&SinkTopic| {
                 sink.route.topic.as_ref().is_some_and(|topic| topics.contains(topic))
                     && self.same_cluster(cluster, &sink.cluster)
             };
@@ -398,7 +373,7 @@ impl Job {
 
 /// A record must have time for its linger and for one whole attempt: given up earlier, it would fail without the broker
 /// ever having had a say.
-fn check_delivery(sink: &KafkaSink) -> Result<(), JobError> {
+fn check_delivery(sink: &SinkTopic) -> Result<(), JobError> {
     let ProducerSettings { linger, delivery_timeout, .. } = sink.producer;
     let least = linger.saturating_add(limits::MIN_REQUEST_TIMEOUT);
     match delivery_timeout {
@@ -412,7 +387,7 @@ fn check_delivery(sink: &KafkaSink) -> Result<(), JobError> {
 }
 
 /// A journal stands behind a transaction, whose records could be lost after they were counted as written.
-fn check_journal(sink: &KafkaSink) -> Result<(), JobError> {
+fn check_journal(sink: &SinkTopic) -> Result<(), JobError> {
     if !sink.journal {
         return Ok(());
     }

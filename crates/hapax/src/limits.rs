@@ -51,6 +51,12 @@ pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// How often that wait doubles: 3.2 s at most, so that a coordinator that comes back is met soon.
 pub(crate) const LOOK_DOUBLINGS: u32 = 7;
 
+/// The wait before the `attempt`th look at something that had no definite answer.
+pub(crate) fn look_pause(attempt: u32) -> Duration {
+    let steps = attempt.min(LOOK_DOUBLINGS);
+    if attempt == 0 { Duration::ZERO } else { LOOK_PAUSE * 2_u32.pow(steps - 1) }
+}
+
 /// How often the data is asked for commits that the store does not know before a start goes on without that: it finds
 /// out old copies of a store and must not hold a healthy one up.
 pub(crate) const BEYOND_TRIES: u32 = 2;

@@ -5,5 +5,7 @@ pub(crate) mod demo;
 pub(crate) mod kafka;
 mod matrix;
 mod program;
+mod sink_alone;
 pub(crate) mod soak;
 pub(crate) mod test;
+pub(crate) mod timely;

@@ -19,6 +19,7 @@ use xtask::judge;
 use xtask::kafka::{Cluster, Version, start_shared};
 use xtask::process::Supervised;
 
+use super::sink_alone;
 use crate::Failure;
 use crate::arguments::Arguments;
 use crate::need::{self, Need};
@@ -42,6 +43,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Failure> {
 }
 
 fn stages(lint: bool, filters: &[String], times: &mut Times) -> Result<(), Failure> {
+    times.take(Part::Build, sink_alone::check)?;
     times.take(Part::Build, || build(lint))?;
     let shared = times.take(Part::Preparation, Environment::provide)?;
     let mut failed = Vec::new();
@@ -104,7 +106,7 @@ impl Environment {
     }
 }
 
-fn demand(what: &str, command: &mut Command) -> Result<(), Failure> {
+pub(super) fn demand(what: &str, command: &mut Command) -> Result<(), Failure> {
     match status(command)? {
         true => Ok(()),
         false => Err(Failure::Failed(format!("{what} failed"))),
@@ -120,7 +122,7 @@ fn status(command: &mut Command) -> Result<bool, Failure> {
 }
 
 /// The cargo that runs this, in the root of the workspace.
-fn cargo(arguments: &[&str]) -> Command {
+pub(super) fn cargo(arguments: &[&str]) -> Command {
     let program = env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
     let mut command = Command::new(program);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace");

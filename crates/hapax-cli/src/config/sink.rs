@@ -3,7 +3,7 @@
 use super::{ConfigError, pipeline::cluster_of, section::Section};
 use crate::topic;
 use hapax::{
-    Compression, Guarantee, Job, KafkaSink, ProducerSettings,
+    Compression, Guarantee, Job, ProducerSettings, SinkTopic,
     operator::OnError,
     sink::{LinesSink, Partitioning, Route},
 };
@@ -60,7 +60,7 @@ fn lines(section: &Section<'_>) -> Result<LinesSink, ConfigError> {
     }
 }
 
-fn kafka<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Result<KafkaSink, ConfigError> {
+fn kafka<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Result<SinkTopic, ConfigError> {
     let partitioning =
         [("auto", Partitioning::Auto), ("keep", Partitioning::Keep), ("key", Partitioning::Key)];
     let on_error = [("stop", OnError::Stop), ("skip", OnError::Skip)];
@@ -76,7 +76,7 @@ fn kafka<'a>(section: &Section<'a>, clusters: &[&'a str]) -> Result<KafkaSink, C
     if guarantee == Guarantee::None {
         section.none_of(&["on_error"], "guarantee \"none\" drops and counts what cannot be written")?;
     }
-    Ok(KafkaSink {
+    Ok(SinkTopic {
         cluster: cluster_of(section, clusters)?.to_owned(),
         guarantee,
         route,

@@ -22,6 +22,7 @@
 //!   the readers of another waiting nor its deadlines unnoticed.
 
 mod case;
+pub mod handover;
 mod incident;
 
 use crate::{

@@ -10,6 +10,7 @@ mod durable;
 mod evidence;
 mod exploration;
 mod fixture;
+mod handover;
 mod journal;
 mod lane;
 mod recovery;

@@ -38,7 +38,12 @@ fn revision(behind: u64, shape: Shape) -> SlotBody {
 }
 
 fn restored(from: u64, epoch: u64) -> SlotBody {
-    let manifest = Manifest { epoch: Epoch(epoch), positions: positions(10 * from), handles: Vec::new(), journals: Vec::new() };
+    let manifest = Manifest {
+        epoch: Epoch(epoch),
+        positions: positions(10 * from),
+        handles: Vec::new(),
+        journals: Vec::new(),
+    };
     SlotBody::Restored { from: Epoch(from), manifest }
 }
 
@@ -157,7 +162,12 @@ fn a_restored_checkpoint_is_where_the_job_goes_on_and_nothing_of_it_is_resolved(
 fn a_restored_checkpoint_is_younger_than_its_copy_and_has_no_transactions() {
     let chain = Slots::claimed().decide(1).put(proven(1)).claim(2);
     assert_eq!(refused(&chain.clone().put(restored(2, 2))), "it is older than what it copies");
-    let with = Manifest { epoch: Epoch(2), positions: positions(0), handles: vec![handle(0, 2)], journals: Vec::new() };
+    let with = Manifest {
+        epoch: Epoch(2),
+        positions: positions(0),
+        handles: vec![handle(0, 2)],
+        journals: Vec::new(),
+    };
     let body = SlotBody::Restored { from: Epoch(1), manifest: with };
     assert_eq!(refused(&chain.put(body)), "what is restored has no transactions");
 }
@@ -172,7 +182,7 @@ fn a_job_that_has_finished_works_again_behind_a_restored_checkpoint() {
 /// What a person chooses from says what became of each.
 #[test]
 fn a_history_says_what_became_of_each_checkpoint() {
-    let amend = SlotBody::Amend { epoch: Epoch(3), handles: vec![handle(1, 4)], journals: Vec::new() };
+    let amend = SlotBody::Amend { epoch: Epoch(3), handles: vec![handle(1, 4)] };
     let chain = Slots::claimed()
         .decide(1)
         .decide(2)

@@ -2,19 +2,24 @@
 //!
 //! Every answer is turned into the protocol's own words here; nothing is judged.
 
-use super::{records, told::marker_of};
+use super::{
+    records::{self, Origin},
+    repair::Again,
+    told::marker_of,
+};
 use crate::{
     cluster::Clusters,
     error::{Code, JobError, with_causes},
-    job::Plan,
+    lane::ProducerSettings,
     limits,
 };
 use hapax_commit::{
-    Handle, Identity, Name,
+    Epoch, Handle, Identity, Name, Naming, TransactionVersion,
     evidence::{
         Described, EndTxnAnswer, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook, TransactionState,
         judge_described,
     },
+    inference::Seen,
 };
 use hapax_host::{Deadline, Host};
 use hapax_kafka::{
@@ -44,9 +49,24 @@ pub(crate) struct Brokers {
 impl Brokers {
     /// Connects to the clusters that a plan's transactions live on. The others may be down: what was decided is
     /// resolved without them.
-    pub(crate) async fn connect(host: &Host, clusters: &Clusters, plan: &Plan) -> Result<Self, JobError> {
+    #[cfg(feature = "pipeline")]
+    pub(crate) async fn connect(
+        host: &Host,
+        clusters: &Clusters,
+        plan: &crate::job::Plan,
+    ) -> Result<Self, JobError> {
+        let names = plan.sinks.iter().filter_map(|sink| sink.transactional_cluster());
+        Self::of(host, clusters, names).await
+    }
+
+    /// Connects to the named clusters.
+    pub(crate) async fn of(
+        host: &Host,
+        clusters: &Clusters,
+        names: impl IntoIterator<Item = &Name>,
+    ) -> Result<Self, JobError> {
         let mut transactional = BTreeMap::new();
-        for name in plan.sinks.iter().filter_map(|sink| sink.transactional_cluster()) {
+        for name in names {
             transactional.insert(name.clone(), clusters.connected(name).await?);
         }
         Ok(Self {
@@ -91,35 +111,69 @@ impl Brokers {
         })
     }
 
+    /// Writes the records of an aborted transaction again and prepares them, or says why it never can.
+    pub(crate) async fn rewrite(
+        &self,
+        client: &Client,
+        handle: &Handle,
+        epoch: Epoch,
+        identity: Identity,
+        timeout: Duration,
+        settings: &ProducerSettings,
+    ) -> Result<Result<Handle, String>, JobError> {
+        let again = Again {
+            host: &self.host,
+            client,
+            handle,
+            origin: Origin::Log,
+            naming: Naming::Rotating,
+            epoch,
+            identity,
+            timeout,
+            settings,
+        };
+        again.write().await
+    }
+
     fn patience(&self) -> Deadline {
         Deadline::after(self.host.now(), Some(limits::REPORT_EVERY))
     }
 
     /// What is known of one id: by its coordinator, or by the coordinators' log where the coordinator is not to be asked.
     pub(crate) async fn describe(&self, client: &Client, id: &str) -> Described {
+        self.told(client, id).await.map_or_else(Described::Unanswered, described)
+    }
+
+    /// The same with all that is known there, for an id that no handle is kept of.
+    pub(crate) async fn seen(&self, client: &Client, id: &str) -> Seen {
+        self.told(client, id).await.map_or_else(Seen::Unanswered, seen)
+    }
+
+    /// By the coordinator or its log; else why neither tells.
+    async fn told(&self, client: &Client, id: &str) -> Result<Answer, String> {
         match transaction::describe_transaction(client, id, self.patience()).await {
-            Ok(answer) => described(answer),
+            Ok(answer) => Ok(answer),
             Err(error) if error.is_withheld() => self.infer(client, id, &error).await,
             Err(error) => {
                 tracing::warn!(id, "DescribeTransactions has no answer: {error}");
-                Described::Unanswered(error.to_string())
+                Err(error.to_string())
             }
         }
     }
 
     /// The coordinators write each state to their log before they tell it, so what is final there is final.
-    async fn infer(&self, client: &Client, id: &str, refused: &ClientError) -> Described {
+    async fn infer(&self, client: &Client, id: &str, refused: &ClientError) -> Result<Answer, String> {
         // A whole partition of the log is read for one id.
         let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
         match transaction::read_state(client, id, patience).await {
             Ok(state) => {
                 self.tell_inferred(client, refused);
-                described(state.described())
+                Ok(state.described())
             }
             Err(error) => {
                 let why = format!("{refused}; and its log does not tell: {}", with_causes(&error));
                 tracing::warn!(id, "DescribeTransactions has no answer: {why}");
-                Described::Unanswered(why)
+                Err(why)
             }
         }
     }
@@ -314,22 +368,37 @@ impl Brokers {
         on_written: impl FnMut() + Send,
     ) -> (EndTxnAnswer, Option<Identity>) {
         let id = handle.transactional_id.to_string();
-        let answer =
-            transaction::end_txn(client, &id, handle.identity, handle.version, commit, deadline, on_written)
-                .await;
-        match answer {
-            transaction::EndTxnAnswer::Committed { next } => (EndTxnAnswer::Committed, Some(next)),
-            transaction::EndTxnAnswer::Aborted { next } => (EndTxnAnswer::Aborted, Some(next)),
-            transaction::EndTxnAnswer::NotThisState { .. } => (EndTxnAnswer::NotThisState, None),
-            transaction::EndTxnAnswer::Superseded { .. } => (EndTxnAnswer::Superseded, None),
-            transaction::EndTxnAnswer::Forgotten { .. } => (EndTxnAnswer::Forgotten, None),
-            transaction::EndTxnAnswer::Abortable { code } | transaction::EndTxnAnswer::Refused { code } => {
-                (EndTxnAnswer::Refused(code.to_string()), None)
-            }
-            transaction::EndTxnAnswer::Unknown(why) => (EndTxnAnswer::Unknown(why.to_string()), None),
-            other => {
-                (EndTxnAnswer::Unknown(format!("an answer that this release does not know: {other:?}")), None)
-            }
+        let (identity, version) = (handle.identity, handle.version);
+        answered(transaction::end_txn(client, &id, identity, version, commit, deadline, on_written).await)
+    }
+
+    /// EndTxn(commit) of what stands under an id.
+    pub(crate) async fn end_as(
+        &self,
+        client: &Client,
+        id: &str,
+        identity: Identity,
+        version: TransactionVersion,
+        deadline: Deadline,
+    ) -> EndTxnAnswer {
+        answered(transaction::end_txn(client, id, identity, version, true, deadline, || {}).await).0
+    }
+}
+
+/// The answer to EndTxn in the protocol's own words, and the identity for what follows.
+fn answered(answer: transaction::EndTxnAnswer) -> (EndTxnAnswer, Option<Identity>) {
+    match answer {
+        transaction::EndTxnAnswer::Committed { next } => (EndTxnAnswer::Committed, Some(next)),
+        transaction::EndTxnAnswer::Aborted { next } => (EndTxnAnswer::Aborted, Some(next)),
+        transaction::EndTxnAnswer::NotThisState { .. } => (EndTxnAnswer::NotThisState, None),
+        transaction::EndTxnAnswer::Superseded { .. } => (EndTxnAnswer::Superseded, None),
+        transaction::EndTxnAnswer::Forgotten { .. } => (EndTxnAnswer::Forgotten, None),
+        transaction::EndTxnAnswer::Abortable { code } | transaction::EndTxnAnswer::Refused { code } => {
+            (EndTxnAnswer::Refused(code.to_string()), None)
+        }
+        transaction::EndTxnAnswer::Unknown(why) => (EndTxnAnswer::Unknown(why.to_string()), None),
+        other => {
+            (EndTxnAnswer::Unknown(format!("an answer that this release does not know: {other:?}")), None)
         }
     }
 }
@@ -342,5 +411,18 @@ fn described(answer: Answer) -> Described {
             None => Described::Unanswered(format!("state {state} is not known to this release")),
         },
         Answer::Unknown => Described::Forgotten,
+    }
+}
+
+/// The same, for the comparison with what a checkpoint knows of an id.
+fn seen(answer: Answer) -> Seen {
+    match answer {
+        Answer::Known { state, identity, start_ms, partitions, .. } => {
+            match TransactionState::parse(&state.to_string()) {
+                Some(state) => Seen::Known { state, identity, start_ms, partitions },
+                None => Seen::Unanswered(format!("state {state} is not known to this release")),
+            }
+        }
+        Answer::Unknown => Seen::Forgotten,
     }
 }

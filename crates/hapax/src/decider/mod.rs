@@ -1,32 +1,50 @@
 //! What makes an epoch final, and what is done about an epoch whose outcome is in doubt.
 
+#[cfg(feature = "pipeline")]
 mod aside;
+#[cfg_attr(not(feature = "pipeline"), allow(dead_code, reason = "a pipeline asks more"))]
 mod brokers;
+#[cfg(feature = "pipeline")]
 mod change;
+#[cfg(feature = "pipeline")]
 mod checkpoint;
+#[cfg(feature = "pipeline")]
 mod coordinate;
+#[cfg(feature = "pipeline")]
 pub(crate) mod inspect;
+#[cfg_attr(not(feature = "pipeline"), allow(dead_code, reason = "a pipeline also keeps records aside"))]
 mod records;
+#[cfg(feature = "pipeline")]
 mod recover;
 mod repair;
+#[cfg(feature = "pipeline")]
 mod tidy;
 mod told;
 
 pub(crate) use brokers::Brokers;
+#[cfg(feature = "pipeline")]
 pub use change::{CheckpointLine, CheckpointStanding};
+#[cfg(feature = "pipeline")]
 pub(crate) use checkpoint::{CheckpointDecider, CheckpointStart, Intent};
+pub(crate) use told::{marker_of, needs_person};
 
+#[cfg(feature = "pipeline")]
 use crate::{
     error::JobError,
     run::shard::{FromShard, ToShard},
     source::BoxFuture,
     stop::StopSignal,
 };
+#[cfg(feature = "pipeline")]
 use hapax_commit::{DeciderKind, Epoch, Identity, LaneId, Positions, ShardId};
+#[cfg(feature = "pipeline")]
 use hapax_host::Instant;
+#[cfg(feature = "pipeline")]
 use std::collections::BTreeMap;
+#[cfg(feature = "pipeline")]
 use tokio::sync::mpsc;
 
+#[cfg(feature = "pipeline")]
 /// Where a run goes on after it has taken over.
 #[derive(Clone, Debug)]
 pub struct Takeover {
@@ -40,6 +58,7 @@ pub struct Takeover {
     pub finished: bool,
 }
 
+#[cfg(feature = "pipeline")]
 /// How a run ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
@@ -49,6 +68,7 @@ pub enum RunEnd {
     Stopped,
 }
 
+#[cfg(feature = "pipeline")]
 /// The channels between a cohort's shards and its decider.
 #[derive(Debug)]
 pub struct ShardLinks {
@@ -60,6 +80,7 @@ pub struct ShardLinks {
     pub(crate) zero: Instant,
 }
 
+#[cfg(feature = "pipeline")]
 /// Makes epochs final.
 pub trait Decider: Send {
     /// What stands in the job record.

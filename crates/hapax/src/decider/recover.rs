@@ -12,7 +12,8 @@ use crate::{
     crash::Point,
     error::{Code, JobError, with_causes},
     incident,
-    job::{Plan, ProducerSettings},
+    job::Plan,
+    lane::ProducerSettings,
     limits,
     source::SourceError,
 };
@@ -25,7 +26,6 @@ use hapax_commit::{
 };
 use hapax_host::Deadline;
 use hapax_store::PutOutcome;
-use std::time::Duration;
 
 /// What became of an effect.
 enum Performed {
@@ -238,7 +238,7 @@ fn survey(decider: &CheckpointDecider, at: IdAt, attempt: u32) -> Performing {
     let newest = decider.view.newest_handles().find(|handle| handle.at() == at);
     let handle = newest.expect("recovery surveys ids that have a handle").clone();
     Box::pin(async move {
-        host.sleep(pause(attempt)).await;
+        host.sleep(limits::look_pause(attempt)).await;
         let client = brokers.client(&at.cluster_id, &id_name(&at)).await?;
         let mut described = brokers.describe(&client, &at.id.to_string()).await;
         let mut beyond = None;
@@ -276,7 +276,7 @@ pub(super) async fn refuse_commits_of_undecided(decider: &mut CheckpointDecider)
                 Described::Forgotten => break TransactionState::Empty,
                 Described::Unanswered(_) => attempt += 1,
             }
-            host.sleep(pause(attempt)).await;
+            host.sleep(limits::look_pause(attempt)).await;
         };
         if !matches!(state, TransactionState::PrepareCommit | TransactionState::CompleteCommit) {
             continue;
@@ -329,17 +329,11 @@ fn clear(decider: &CheckpointDecider, at: IdAt) -> Performing {
     })
 }
 
-/// The wait before the `attempt`th look at something that had no definite answer.
-fn pause(attempt: u32) -> Duration {
-    let steps = attempt.min(limits::LOOK_DOUBLINGS);
-    if attempt == 0 { Duration::ZERO } else { limits::LOOK_PAUSE * 2_u32.pow(steps - 1) }
-}
-
 fn look(decider: &CheckpointDecider, handle: Handle, markers: bool, attempt: u32) -> Performing {
     let brokers = decider.start.brokers.clone();
     let (host, at) = (decider.start.host.clone(), handle.at());
     Box::pin(async move {
-        host.sleep(pause(attempt)).await;
+        host.sleep(limits::look_pause(attempt)).await;
         let client = brokers.client(&handle.cluster_id, &handle_name(&handle)).await?;
         let look = brokers.look(&client, &handle, markers).await;
         let mut look =
@@ -470,7 +464,7 @@ fn read_back(decider: &CheckpointDecider, handle: Handle, attempt: u32) -> Perfo
     let brokers = decider.start.brokers.clone();
     let (host, at) = (decider.start.host.clone(), handle.at());
     Box::pin(async move {
-        host.sleep(pause(attempt)).await;
+        host.sleep(limits::look_pause(attempt)).await;
         let client = brokers.client(&handle.cluster_id, &handle_name(&handle)).await?;
         let partitions = brokers.read_back(&client, &handle).await;
         Ok(Performed::Input(Input::ReadBack { at, partitions }))
@@ -505,16 +499,16 @@ impl CheckpointDecider {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Compression, Guarantee, Job, KafkaSink, source::GeneratorSource};
+    use crate::{Compression, Guarantee, Job, SinkTopic, source::GeneratorSource};
     use hapax_commit::{Name, ShardId};
 
     #[test]
     fn what_is_written_again_is_written_as_the_lane_writes() {
         let producer = ProducerSettings { compression: Compression::Zstd, batch: 7, ..Default::default() };
         let loose = ProducerSettings { compression: Compression::Gzip, ..Default::default() };
-        let sink = |producer: &ProducerSettings| KafkaSink {
+        let sink = |producer: &ProducerSettings| SinkTopic {
             producer: producer.clone(),
-            ..KafkaSink::new("main", "out")
+            ..SinkTopic::new("main", "out")
         };
         let job = Job::new("orders").store("memory://").cluster("main", "b:9092").unwrap();
         let plan = job

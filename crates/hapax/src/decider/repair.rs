@@ -14,8 +14,7 @@
 use super::records::{Missing, Origin, RecordReader};
 use crate::{
     error::{JobError, with_causes},
-    job::ProducerSettings,
-    sink::{Guarantee, SinkError, producer_config},
+    lane::ProducerSettings,
 };
 use hapax_commit::{Epoch, Handle, HandlePartition, Identity, Naming, TransactionVersion, TransactionalId};
 use hapax_host::Host;
@@ -128,7 +127,8 @@ impl Again<'_> {
     fn producer(&self, version: TransactionVersion) -> LaneProducer {
         let config = ProducerConfig {
             delivery_timeout: Some(self.timeout),
-            ..producer_config(self.settings, Guarantee::ExactlyOnce, version)
+            transactional: true,
+            ..self.settings.config(version)
         };
         let mut producer = LaneProducer::start(self.client.clone(), config);
         let open_as = OpenAs::Transaction { transactional_id: self.id(), identity: self.identity };
@@ -205,7 +205,7 @@ fn unwritten<T>(error: ProduceError) -> Outcome<T> {
     if error.is_bad_record() || error.is_refusal() || matches!(error, ProduceError::UnknownTopic { .. }) {
         return Ok(Err(with_causes(&error)));
     }
-    Err(JobError::from(SinkError::Produce(error)))
+    Err(JobError::writing(error))
 }
 
 fn place(part: &HandlePartition) -> (String, i32) {

@@ -4,21 +4,27 @@
 //! partition of its sinks holds a transaction of its ids open that was aborted before. Both are what coordinators do
 //! by themselves, but for KAFKA-20734; see `hapax_kafka::transaction::complete`.
 
-use super::{brokers::Brokers, checkpoint::CheckpointDecider};
-use crate::{
-    error::{Code, JobError},
-    source::SourceTopic,
-};
-use hapax_commit::{Handle, Identity, Name, ProducerEpoch, ProducerId, TransactionVersion, id::IdAt};
+use super::brokers::Brokers;
+#[cfg(feature = "pipeline")]
+use super::checkpoint::CheckpointDecider;
+use crate::error::{Code, JobError};
+#[cfg(feature = "pipeline")]
+use crate::source::SourceTopic;
+use hapax_commit::{Handle, Identity, Name, ProducerEpoch, TransactionVersion};
+#[cfg(feature = "pipeline")]
+use hapax_commit::{ProducerId, id::IdAt};
+#[cfg(feature = "pipeline")]
+use hapax_kafka::transaction::LeftOpen;
 use hapax_kafka::{
     Client,
-    transaction::{self, EndedTransaction, LeftOpen, MarkerRefused},
+    transaction::{self, EndedTransaction, MarkerRefused},
 };
+#[cfg(feature = "pipeline")]
 use std::collections::BTreeMap;
 
 impl Brokers {
     /// Waits until every partition of a committed transaction knows of it.
-    pub(super) async fn complete(
+    pub(crate) async fn complete(
         &self,
         job: &Name,
         client: &Client,
@@ -37,7 +43,7 @@ impl Brokers {
 }
 
 /// The identity that stands in the markers of a handle's transaction (KIP-890).
-pub(super) fn marker_of(handle: &Handle) -> Identity {
+pub(crate) fn marker_of(handle: &Handle) -> Identity {
     let ProducerEpoch(epoch) = handle.identity.producer_epoch;
     let marked = match handle.version {
         TransactionVersion::V1 => epoch,
@@ -46,6 +52,7 @@ pub(super) fn marker_of(handle: &Handle) -> Identity {
     Identity { producer_epoch: ProducerEpoch(marked), ..handle.identity }
 }
 
+#[cfg(feature = "pipeline")]
 impl CheckpointDecider {
     /// Waits until every partition of the epoch in doubt, which is committed, knows of it.
     pub(super) fn complete_unresolved(&self) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
@@ -111,7 +118,7 @@ impl CheckpointDecider {
     }
 }
 
-fn needs_person(job: &Name, refused: &MarkerRefused) -> JobError {
+pub(crate) fn needs_person(job: &Name, refused: &MarkerRefused) -> JobError {
     JobError::NeedsPerson {
         code: Code::MarkerMissing,
         message: format!(

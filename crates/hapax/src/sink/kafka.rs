@@ -4,32 +4,28 @@
 //! Where a journal is asked for, every record that is in a batch is in the journal before the next one is taken.
 //! Refuses: ending transactions; that is the decider's, live and in recovery alike.
 
-use super::{
-    BoxFuture, Guarantee, Prepared, Sink, SinkError, SinkWriter, WriterContext, oversize::Oversize,
-    producer_config,
-};
+use super::{BoxFuture, Guarantee, Prepared, Sink, SinkError, SinkWriter, WriterContext, oversize::Oversize};
 use crate::{
     batch::{Batch, Origin, RecordRef},
     cluster::Clusters,
-    job::ProducerSettings,
     journal::Recorder,
+    lane::{ProducerSettings, identify, identity_patience, written},
     limits,
     operator::OnError,
     source::{SourceTopic, UNKNOWN_TOPIC, described_topics},
 };
 use futures::future::try_join;
 use hapax_commit::{
-    Epoch, HandlePartition, Identity, Journal, LaneId, Name, TransactionVersion,
-    lane::{Lane, LaneConfig, Outcome, Written},
+    Epoch, Identity, Journal, LaneId, Name, TransactionVersion,
+    lane::{Lane, LaneConfig, Outcome},
 };
-use hapax_host::{Deadline, Instant};
 use hapax_kafka::{
     Client,
-    producer::{Destination, Flushed, LaneProducer, OpenAs, TopicHandle},
+    producer::{Destination, LaneProducer, OpenAs, ProducerConfig, TopicHandle},
     record,
     transaction::{self, Lifetime},
 };
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 /// How a record that names no partition finds one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,12 +103,10 @@ impl KafkaSinks {
         let mode = match self.guarantee {
             Guarantee::ExactlyOnce => Mode::Lane(self.lane(&cx, &client, version)),
             Guarantee::AtLeastOnce | Guarantee::None => {
-                let patience = Deadline::after(cx.host.now(), Some(client_patience()));
-                Mode::Idempotent(transaction::init_idempotent(&client, patience).await?)
+                Mode::Idempotent(transaction::init_idempotent(&client, identity_patience(&client)).await?)
             }
         };
-        let config = producer_config(&self.producer, self.guarantee, version);
-        let producer = LaneProducer::start(client.clone(), config);
+        let producer = LaneProducer::start(client.clone(), self.producer_config(version));
         Ok(KafkaWriter {
             sink: self.clone(),
             cx,
@@ -144,11 +138,14 @@ impl KafkaSinks {
         };
         Lane::new(config, cx.identities.expect("a transactional sink is started after its ids are cleared"))
     }
-}
 
-/// How long one attempt to get an identity may take before the run is given up and begun again.
-fn client_patience() -> Duration {
-    limits::REPORT_EVERY * 3
+    fn producer_config(&self, version: TransactionVersion) -> ProducerConfig {
+        ProducerConfig {
+            transactional: self.guarantee == Guarantee::ExactlyOnce,
+            best_effort: self.guarantee == Guarantee::None,
+            ..self.producer.config(version)
+        }
+    }
 }
 
 impl Sink for KafkaSinks {
@@ -233,23 +230,7 @@ impl KafkaWriter {
                 let with = lane.open(self.epoch).unwrap_or_else(|not_yet| {
                     panic!("epoch {} was begun before its id was free: {not_yet:?}", self.epoch)
                 });
-                let identity = if with.init {
-                    let id = with.transactional_id.to_string();
-                    let patience = Deadline::after(self.cx.host.now(), Some(client_patience()));
-                    let identity = transaction::init_producer_id(
-                        &self.client,
-                        &id,
-                        lifetime,
-                        (!with.is_fresh).then_some(with.identity),
-                        patience,
-                    )
-                    .await?;
-                    lane.identified(self.epoch, identity);
-                    identity
-                } else {
-                    with.identity
-                };
-                OpenAs::Transaction { transactional_id: with.transactional_id, identity }
+                identify(&self.client, lane, self.epoch, &with, lifetime).await?
             }
         };
         self.producer.open(self.epoch, open_as);
@@ -444,34 +425,6 @@ async fn keep(recorder: Option<Recorder>) -> Result<Option<Journal>, SinkError> 
         Some(recorder) => recorder.finish().await.map(Some),
         None => Ok(None),
     }
-}
-
-/// What the lane needs to know of a flushed epoch, and when its transaction ends.
-fn written(flushed: Flushed, lifetime: Lifetime) -> (Option<Written>, Option<Instant>) {
-    let Some((started_ms, started)) = flushed.started else {
-        return (None, None);
-    };
-    let partitions = flushed
-        .partitions
-        .into_iter()
-        .map(|part| HandlePartition {
-            topic: part.topic,
-            topic_id: part.topic_id,
-            partition: part.partition,
-            first_offset: part.first_offset,
-            last_offset: part.last_offset,
-            count: part.count,
-            digest: Some(part.digest),
-        })
-        .collect();
-    let (deadline_ms, deadline) = match lifetime {
-        Lifetime::Unbounded => (i64::MAX, None),
-        Lifetime::Millis(timeout) => {
-            let wait = Duration::from_millis(timeout.unsigned_abs().into());
-            (started_ms.saturating_add(timeout.into()), Some(started + wait))
-        }
-    };
-    (Some(Written { started_ms, deadline_ms, partitions }), deadline)
 }
 
 impl SinkWriter for KafkaWriter {

@@ -8,18 +8,16 @@ mod each;
 mod kafka;
 mod lines;
 mod oversize;
-mod producer;
 
 pub use crate::journal::JournalPlace;
 pub(crate) use each::each;
 pub use kafka::{KafkaSinks, Partitioning, Route};
 pub use lines::{LinesSink, LinesTarget};
-pub(crate) use producer::producer_config;
 
 use crate::{
     batch::Batch,
     cluster::Clusters,
-    job::ProducerSettings,
+    lane::ProducerSettings,
     source::{BoxFuture, SourceTopic},
 };
 use hapax_commit::{Epoch, Handle, Identity, Journal, Name, Naming, ShardId};

@@ -6,7 +6,7 @@ use super::{
     running::{OnReach, Running, die},
     scripted::Scripted,
 };
-use hapax::{Guarantee, KafkaSink, crash::Point};
+use hapax::{Guarantee, SinkTopic, crash::Point};
 use hapax_commit::{Handle, Manifest};
 use std::sync::{
     Arc, OnceLock,
@@ -69,7 +69,7 @@ fn a_crash_between_gate_and_manifest_is_exact_in_one_sink_and_without_gaps_in_th
     let once = Case::new("mixed-once", bootstrap, Guarantee::ExactlyOnce, Scripted::new(2, 150).steady());
     let least = unique("mixed-least");
     Judge::shared().create_topic(bootstrap, &least, 2, &[]).unwrap();
-    let sink = KafkaSink::new("main", &least).guarantee(Guarantee::AtLeastOnce);
+    let sink = SinkTopic::new("main", &least).guarantee(Guarantee::AtLeastOnce);
     let plan = || once.job().sink(sink.clone()).plan().unwrap();
     let prepared = Arc::new(AtomicU64::new(0));
     let count = prepared.clone();

@@ -5,7 +5,7 @@ use super::{
     running::{OnReach, Running},
     scripted::Scripted,
 };
-use hapax::{Guarantee, Job, KafkaSink, Plan, ProducerSettings, Settings};
+use hapax::{Guarantee, Job, Plan, ProducerSettings, Settings, SinkTopic};
 use hapax_commit::{Manifest, Slot, SlotBody};
 use std::{
     fs,
@@ -79,13 +79,13 @@ impl Case {
     }
 
     pub(super) fn job(&self) -> Job {
-        let sink = KafkaSink::new("main", &self.name).guarantee(self.guarantee);
+        let sink = SinkTopic::new("main", &self.name).guarantee(self.guarantee);
         Job::new(&self.name)
             .settings(|settings| *settings = self.settings.clone())
             .cluster("main", &self.bootstrap)
             .unwrap()
             .source(self.source.clone())
-            .sink(KafkaSink { producer: self.producer.clone(), ..sink })
+            .sink(SinkTopic { producer: self.producer.clone(), ..sink })
     }
 
     pub(super) fn start(&self) -> Running {

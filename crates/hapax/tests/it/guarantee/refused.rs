@@ -1,7 +1,7 @@
 //! Settings that would empty a guarantee of its meaning.
 
 use super::scripted::Scripted;
-use hapax::{Guarantee, Job, JobError, KafkaSink, ProducerSettings};
+use hapax::{Guarantee, Job, JobError, ProducerSettings, SinkTopic};
 use std::time::Duration;
 
 fn planned(linger: Duration, delivery_timeout: Option<Duration>) -> Result<(), JobError> {
@@ -9,7 +9,7 @@ fn planned(linger: Duration, delivery_timeout: Option<Duration>) -> Result<(), J
     Job::new("refused")
         .cluster("main", "localhost:1")?
         .source(Scripted::new(1, 1))
-        .sink(KafkaSink { producer, ..KafkaSink::new("main", "out").guarantee(Guarantee::None) })
+        .sink(SinkTopic { producer, ..SinkTopic::new("main", "out").guarantee(Guarantee::None) })
         .plan()
         .map(drop)
 }

@@ -9,32 +9,34 @@
 //!  journal:  part by part, all partitions as they were written ────────────┘   and digested when they were written?
 //! ```
 
-use crate::{
-    error::{JobError, with_causes},
-    journal::{JournalReader, Rows},
-    source::SourceError,
-};
-use hapax_commit::{Handle, Journal};
+#[cfg(feature = "pipeline")]
+mod journaled;
+
+use crate::error::{JobError, with_causes};
+use hapax_commit::Handle;
 use hapax_host::{Deadline, Host};
 use hapax_kafka::{
     Client,
     fetch::{WrittenError, WrittenReader},
-    record::{BatchBuilder, EncodedHeaders, Header, Headers, RecordDigest, RecordRef, Records},
+    record::{EncodedHeaders, Header, Headers, RecordRef, Records},
 };
-use hapax_store::{Journals, journal::Row};
-use std::collections::BTreeMap;
 
 /// Where records are read from.
 #[derive(Clone, Copy)]
 pub(super) enum Origin<'a> {
     Log,
-    Journal { journals: &'a Journals, journal: &'a Journal },
+    #[cfg(feature = "pipeline")]
+    Journal {
+        journals: &'a hapax_store::Journals,
+        journal: &'a hapax_commit::Journal,
+    },
 }
 
 impl Origin<'_> {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Log => "the log",
+            #[cfg(feature = "pipeline")]
             Self::Journal { .. } => "the journal",
         }
     }
@@ -58,8 +60,12 @@ pub(super) struct RecordReader<'a> {
 }
 
 enum Source<'a> {
-    Log { part: usize, reader: Option<Box<WrittenReader<'a>>> },
-    Journal { reader: JournalReader<'a>, account: Account<'a> },
+    Log {
+        part: usize,
+        reader: Option<Box<WrittenReader<'a>>>,
+    },
+    #[cfg(feature = "pipeline")]
+    Journal(journaled::Journaled<'a>),
 }
 
 /// Some records, in their order.
@@ -68,8 +74,9 @@ pub(super) struct Chunk(Held);
 enum Held {
     /// Of one partition of the handle.
     Log { part: usize, records: Records },
-    /// Of several, by number.
-    Journal { parts: Vec<usize>, rows: Box<Rows> },
+    /// Of several.
+    #[cfg(feature = "pipeline")]
+    Journal(journaled::Rows),
 }
 
 /// One record, and which of the handle's partitions it belongs to.
@@ -92,10 +99,10 @@ impl<'a> RecordReader<'a> {
     pub(super) fn new(host: &'a Host, client: &'a Client, handle: &'a Handle, origin: Origin<'a>) -> Self {
         let from = match origin {
             Origin::Log => Source::Log { part: 0, reader: None },
-            Origin::Journal { journals, journal } => Source::Journal {
-                reader: JournalReader::new(journals, journal),
-                account: Account::of(handle),
-            },
+            #[cfg(feature = "pipeline")]
+            Origin::Journal { journals, journal } => {
+                Source::Journal(journaled::Journaled::new(journals, journal, handle))
+            }
         };
         Self { host, client, handle, from }
     }
@@ -117,18 +124,8 @@ impl<'a> RecordReader<'a> {
                 }
                 Ok(None)
             }
-            Source::Journal { reader, account } => {
-                let attempted = || format!("reading the journal of lane {}", self.handle.lane);
-                let rows =
-                    reader.next().await.map_err(|error| Missing::Now(JobError::store(attempted(), error)))?;
-                match rows.map_err(Missing::ForGood)? {
-                    Some(rows) => {
-                        let parts = account.take(&rows).map_err(Missing::ForGood)?;
-                        Ok(Some(Chunk(Held::Journal { parts, rows: Box::new(rows) })))
-                    }
-                    None => account.compare(self.handle).map(|()| None).map_err(Missing::ForGood),
-                }
-            }
+            #[cfg(feature = "pipeline")]
+            Source::Journal(journal) => Ok(journal.next().await?.map(|rows| Chunk(Held::Journal(rows)))),
         }
     }
 
@@ -150,14 +147,8 @@ impl Chunk {
                 value: records.value(view),
                 headers: KeptHeaders::Encoded(records.encoded_headers(view)),
             })),
-            Held::Journal { parts, rows } => Box::new(rows.iter().zip(parts).map(|(row, part)| Kept {
-                part: *part,
-                offset: None,
-                timestamp: row.timestamp,
-                key: row.key,
-                value: row.value,
-                headers: KeptHeaders::List(row.headers),
-            })),
+            #[cfg(feature = "pipeline")]
+            Held::Journal(rows) => Box::new(rows.records()),
         }
     }
 }
@@ -173,67 +164,13 @@ impl Kept<'_> {
     }
 }
 
-/// What was read of a journal so far, by the handle's partitions.
-struct Account<'a> {
-    numbers: BTreeMap<(&'a str, i32), usize>,
-    read: Vec<(u64, RecordDigest)>,
-    /// Encodes each record once more, as it is digested.
-    body: BatchBuilder,
-}
-
-impl<'a> Account<'a> {
-    fn of(handle: &'a Handle) -> Self {
-        let numbered = handle.partitions.iter().enumerate();
-        let numbers =
-            numbered.map(|(number, part)| ((part.topic.as_str(), part.partition), number)).collect();
-        let read = vec![(0, RecordDigest::new()); handle.partitions.len()];
-        Self { numbers, read, body: BatchBuilder::new() }
-    }
-
-    /// The partition of each record.
-    fn take(&mut self, rows: &Rows) -> Result<Vec<usize>, String> {
-        rows.iter().map(|row| self.take_one(&row)).collect()
-    }
-
-    fn take_one(&mut self, row: &Row<'_>) -> Result<usize, String> {
-        let number = *self.numbers.get(&(row.topic, row.partition)).ok_or_else(|| {
-            format!("the journal has records of {}-{}, and the transaction none", row.topic, row.partition)
-        })?;
-        let headers = Headers::List(&row.headers);
-        let record = RecordRef { key: row.key, value: row.value, headers, timestamp: row.timestamp };
-        self.body.clear();
-        self.body.push(&record).map_err(|error| format!("a record of the journal: {error}"))?;
-        let (count, digest) = &mut self.read[number];
-        *count += 1;
-        digest.update(self.body.last_body());
-        Ok(number)
-    }
-
-    fn compare(&self, handle: &Handle) -> Result<(), String> {
-        for (part, (count, digest)) in handle.partitions.iter().zip(&self.read) {
-            let at = format!("{}-{}", part.topic, part.partition);
-            if *count != part.count {
-                return Err(format!("the journal has {count} records of {at}, {} were written", part.count));
-            }
-            let digest = digest.value();
-            if let Some(written) = part.digest.filter(|written| *written != digest) {
-                return Err(format!(
-                    "the digest of the journal's {count} records of {at} is {digest:08x}, and was {written:08x} when \
-                     they were written"
-                ));
-            }
-        }
-        Ok(())
-    }
-}
-
 impl From<WrittenError> for Missing {
     fn from(error: WrittenError) -> Self {
         if error.is_final() {
             return Self::ForGood(with_causes(&error));
         }
         match error {
-            WrittenError::Fetch(error) => Self::Now(SourceError::Fetch(error).into()),
+            WrittenError::Fetch(error) => Self::Now(JobError::fetching(error)),
             WrittenError::Gone { .. } | WrittenError::Incomplete { .. } => Self::ForGood(error.to_string()),
         }
     }
