@@ -465,12 +465,11 @@ impl ChainView {
                 }
             }
             Naming::PerEpoch => {
-                let window = 1..=EPOCHS_AHEAD;
-                let last = self.last_epoch().0;
-                // What a life of the job before this one had under another naming.
-                for (cluster, named) in &ids {
-                    let others = named.iter().filter(|id| !window.contains(&id.index.saturating_sub(last)));
-                    let others: Vec<_> = others.cloned().collect();
+                // The first claim takes over what a life of the job before this one had, under whatever numbers. Of a later
+                // one's ids that cannot be told any more when what stood before it is pruned.
+                let is_others = |id: &&TransactionalId| !(1..=EPOCHS_AHEAD).contains(&id.index);
+                for (cluster, named) in ids.iter().filter(|_| slot.number == SlotNumber::FIRST) {
+                    let others: Vec<_> = named.iter().filter(is_others).cloned().collect();
                     if !others.is_empty() {
                         self.ids.entry(cluster.clone()).or_default().extend(others);
                     }

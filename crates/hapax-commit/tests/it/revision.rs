@@ -244,6 +244,30 @@ fn per_epoch_the_ids_behind_the_newest_checkpoint_are_cleared() {
     assert_eq!(to_clear(&chain), named(20..=25));
     let settled = chain.put(proven(19));
     assert_eq!(to_clear(&settled), named(20..=25), "what has ended is not asked for again");
+    // Pruned, the chain names the same ids: of a claim whose past is gone, none that have ended.
+    let pruned = settled.view().prunable(3);
+    assert!(pruned.len() > 10, "{pruned:?}");
+    let left = settled.clone().without(&pruned.iter().map(|number| number.0).collect::<Vec<_>>());
+    assert_eq!(to_clear(&left), named(20..=25));
     let foreign = handle(1, 20);
     assert!(settled.put(manifest(20, vec![foreign])).read().is_err(), "another lane's id was not claimed");
+}
+
+/// A life of the job before this one had ids under other numbers, which its first claim takes over.
+#[test]
+fn per_epoch_the_first_claim_takes_over_what_the_life_before_had() {
+    let mut ids = crate::fixture::lane(0).ids_behind(&record().job, Naming::PerEpoch, Epoch::GENESIS);
+    let former = crate::fixture::lane(3).id_of(&record().job, Naming::PerEpoch, Epoch(400));
+    ids.push(former.clone());
+    let claim = |ids| {
+        SlotBody::Claim(hapax_commit::Claim {
+            ids: [(CLUSTER.into(), ids)].into(),
+            layout: 1,
+            naming: Naming::PerEpoch,
+            by: "test".into(),
+        })
+    };
+    let to_clear = Slots::default().claim_as(claim(ids)).view().ids_to_clear();
+    assert!(to_clear.iter().any(|at| at.id == former));
+    assert_eq!(to_clear.len(), 6 + 1 + 6, "the window of either lane, and the old id");
 }

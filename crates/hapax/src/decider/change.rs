@@ -258,12 +258,14 @@ impl CheckpointDecider {
         Ok(())
     }
 
-    /// Clusters whose ids were all cleared by this run, and that the job has no lane on.
+    /// Clusters whose ids were all cleared by this run, and that the job has no lane on. What a life of the job before this
+    /// one had stays in sight until the first run of this one has ended.
     fn left(&self) -> Vec<String> {
         let has_lanes: BTreeSet<&str> =
             self.start.brokers.transactional().map(|(_, client)| client.cluster_id()).collect();
+        let stays = |id: &String| has_lanes.contains(id.as_str()) || self.start.inherited.contains_key(id);
         let named = self.view.ids().into_keys().chain(self.view.dropped().cloned());
-        named.filter(|cluster_id| !has_lanes.contains(cluster_id.as_str())).collect()
+        named.filter(|cluster_id| !stays(cluster_id)).collect()
     }
 
     fn tell(&self, shape: &Shape) {

@@ -19,7 +19,7 @@ use crate::{
 };
 use hapax_commit::{
     DeciderKind, Generation, JobRecord, Name, Naming, Positions, RunNonce, Slot, SlotBody, SlotNumber,
-    TransactionalId, chain::ChainView, evidence::Described,
+    TransactionalId, chain::ChainView, evidence::Described, id::IDS_PER_LANE,
 };
 use hapax_host::{Deadline, Host};
 use hapax_kafka::{
@@ -356,7 +356,11 @@ impl Begin<'_> {
                     |error| JobError::kafka(format!("listing the transactions of cluster {name}"), error),
                 )?;
             let ours = listed.iter().filter_map(|listed| TransactionalId::parse(&listed.transactional_id));
-            known.extend(ours.filter(|id| id.job == self.plan.name));
+            let is_named_so = |id: &TransactionalId| match self.plan.settings.naming.unwrap_or_default() {
+                Naming::Rotating => id.index < IDS_PER_LANE,
+                Naming::PerEpoch => true,
+            };
+            known.extend(ours.filter(|id| id.job == self.plan.name && is_named_so(id)));
             let lane = hapax_commit::LaneId { cluster: name.clone(), shard: hapax_commit::ShardId(0) };
             for id in lane.transactional_ids(&self.plan.name) {
                 match brokers.describe(client, &id.to_string()).await {

@@ -101,7 +101,7 @@ impl KafkaSinks {
         let client = cx.clusters.client(&self.cluster).await?;
         let version = client.transaction_version().await?;
         let mode = match self.guarantee {
-            Guarantee::ExactlyOnce => Mode::Lane(self.lane(&cx, &client, version)),
+            Guarantee::ExactlyOnce => Mode::Lane(Box::new(self.lane(&cx, &client, version))),
             Guarantee::AtLeastOnce | Guarantee::None => {
                 Mode::Idempotent(transaction::init_idempotent(&client, identity_patience(&client)).await?)
             }
@@ -194,7 +194,7 @@ impl Sink for KafkaSinks {
 
 enum Mode {
     /// One transaction per epoch.
-    Lane(Lane),
+    Lane(Box<Lane>),
     /// One identity for the run.
     Idempotent(Identity),
 }

@@ -57,7 +57,8 @@ fn a_topic_that_has_fewer_partitions_than_before_is_refused_and_what_was_decided
     assert!(after.iter().all(|bounds| bounds.end == bounds.stable_end), "{after:?}");
     assert_eq!(refused("again"), after, "nothing is written");
     anew(&job.sink, 1);
-    let refused = job.run("sink", &["--set", &format!("source.0.topics=[\"{}\"]", job.sink)]);
+    let topics = format!("source.0.topics=[\"{}\"]", job.sink);
+    let refused = job.run("sink", &["--set", &topics, "--drop", &source]);
     assert_eq!(refused.code, Some(4), "{}", refused.text);
     assert!(output(&job).is_empty());
 }
