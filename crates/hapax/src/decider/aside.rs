@@ -60,8 +60,8 @@ impl Aside<'_> {
     }
 
     /// Where all records of a transaction are.
-    async fn origin<'b>(&'b self, lost: &'b Lost) -> Result<Origin<'b>, Missing> {
-        let in_log = match self.reader(lost, Origin::Log).compare().await {
+    async fn origin(&self, lost: &Lost) -> Result<Origin, Missing> {
+        let in_log = match self.reader(lost, &Origin::Log).compare().await {
             Ok(()) => return Ok(Origin::Log),
             Err(Missing::ForGood(why)) => why,
             Err(now) => return Err(now),
@@ -70,23 +70,23 @@ impl Aside<'_> {
             let why = format!("{in_log}; and lane {} keeps no journal", lost.handle.lane);
             return Err(Missing::ForGood(why));
         };
-        let origin = Origin::Journal { journals: self.journals, journal };
-        match self.reader(lost, origin).compare().await {
+        let origin = Origin::Journal { journals: self.journals.clone(), journal: journal.clone() };
+        match self.reader(lost, &origin).compare().await {
             Ok(()) => Ok(origin),
             Err(Missing::ForGood(why)) => Err(Missing::ForGood(format!("{in_log}; and {why}"))),
             Err(now) => Err(now),
         }
     }
 
-    fn reader<'b>(&'b self, lost: &'b Lost, origin: Origin<'b>) -> RecordReader<'b> {
+    fn reader<'b>(&'b self, lost: &'b Lost, origin: &'b Origin) -> RecordReader<'b> {
         RecordReader::new(self.host, &lost.client, &lost.handle, origin)
     }
 
-    async fn write(&self, from: &[(&Lost, Origin<'_>)], file: &mut dyn OpenFile) -> Outcome<()> {
+    async fn write(&self, from: &[(&Lost, Origin)], file: &mut dyn OpenFile) -> Outcome<()> {
         for (lost, origin) in from {
             let (id, name) = (&lost.handle.transactional_id, origin.name());
             tracing::info!(%id, "setting {} records aside, from {name}", lost.handle.records());
-            let mut reader = self.reader(lost, *origin);
+            let mut reader = self.reader(lost, origin);
             let mut places = Places::of(&lost.handle);
             loop {
                 let chunk = match reader.next().await {

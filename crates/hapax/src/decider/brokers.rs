@@ -125,7 +125,7 @@ impl Brokers {
             host: &self.host,
             client,
             handle,
-            origin: Origin::Log,
+            origin: &Origin::Log,
             naming: Naming::Rotating,
             epoch,
             identity,

@@ -379,7 +379,7 @@ fn again(
         let Aborted { handle, journal } = &aborted;
         let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
         let settings = settings_of(&plan, &handle.lane);
-        let write = async |origin: Origin<'_>| {
+        let write = async |origin: &Origin| {
             let again = Again {
                 host: &host,
                 client: &client,
@@ -394,9 +394,9 @@ fn again(
             again.write().await
         };
         let outcome = match (strategy, journal) {
-            (Strategy::Rewrite, _) => write(Origin::Log).await?,
+            (Strategy::Rewrite, _) => write(&Origin::Log).await?,
             (Strategy::Replay, Some(journal)) => {
-                write(Origin::Journal { journals: &journals, journal }).await?
+                write(&Origin::Journal { journals, journal: journal.clone() }).await?
             }
             (Strategy::Replay, None) => Err("no journal was kept (journal = true on the sink)".to_owned()),
             (Strategy::Resume | Strategy::Rewind | Strategy::Abandon | Strategy::SetAside, _) => {

@@ -35,7 +35,7 @@ pub(super) struct Again<'a> {
     /// The aborted transaction.
     pub(super) handle: &'a Handle,
     /// Where its records are.
-    pub(super) origin: Origin<'a>,
+    pub(super) origin: &'a Origin,
     /// How ids are named.
     pub(super) naming: Naming,
     /// The number that they are written under now.

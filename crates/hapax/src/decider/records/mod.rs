@@ -22,18 +22,18 @@ use hapax_kafka::{
 };
 
 /// Where records are read from.
-#[derive(Clone, Copy)]
-pub(super) enum Origin<'a> {
+#[derive(Clone)]
+pub(super) enum Origin {
     Log,
     #[cfg(feature = "pipeline")]
     Journal {
-        journals: &'a hapax_store::Journals,
-        journal: &'a hapax_commit::Journal,
+        journals: hapax_store::Journals,
+        journal: hapax_commit::Journal,
     },
 }
 
-impl Origin<'_> {
-    pub(super) fn name(self) -> &'static str {
+impl Origin {
+    pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Log => "the log",
             #[cfg(feature = "pipeline")]
@@ -96,7 +96,7 @@ enum KeptHeaders<'a> {
 }
 
 impl<'a> RecordReader<'a> {
-    pub(super) fn new(host: &'a Host, client: &'a Client, handle: &'a Handle, origin: Origin<'a>) -> Self {
+    pub(super) fn new(host: &'a Host, client: &'a Client, handle: &'a Handle, origin: &'a Origin) -> Self {
         let from = match origin {
             Origin::Log => Source::Log { part: 0, reader: None },
             #[cfg(feature = "pipeline")]
