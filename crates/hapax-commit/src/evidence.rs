@@ -230,7 +230,11 @@ pub fn judge_lane(handle: &Handle, look: &LaneLook) -> LaneFate {
     }
     let fate = match &look.markers {
         None => by_coordinator,
-        Some(partitions) => weigh(by_coordinator, judge_markers(handle, partitions)),
+        Some(partitions) => match judge_markers(handle, partitions) {
+            // The log is gone, which could tell a foreign writer's abort from ours: ours is the likely one by far.
+            LaneFate::Unknown(_) if is_fenced_abort(handle, &look.described) => LaneFate::Aborted,
+            data => weigh(by_coordinator, data),
+        },
     };
     if fate == LaneFate::Open && look.level < handle.version {
         return LaneFate::Unknown(format!(
@@ -252,6 +256,17 @@ pub fn may_be_aborted(handle: &Handle, look: &LaneLook) -> bool {
     judge_described(handle, &look.described) == LaneFate::Open
         && look.level >= handle.version
         && look.markers.as_ref().is_some_and(|partitions| !partitions.iter().any(is_commit))
+}
+
+/// V1, and an abort at the epoch after the handle's: its own, that InitProducerId or a time-out has fenced; or that of a
+/// foreign writer who began behind its end.
+fn is_fenced_abort(handle: &Handle, described: &Described) -> bool {
+    match described {
+        Described::Known { state: TransactionState::CompleteAbort, identity } => {
+            handle.version == TransactionVersion::V1 && past(handle.identity, *identity) == Some(1)
+        }
+        Described::Known { .. } | Described::Forgotten | Described::Unanswered(_) => false,
+    }
 }
 
 /// What DescribeTransactions alone says; also for an id whose newest handle is settled already.

@@ -435,9 +435,23 @@ impl Plan {
             return Err(contradiction(format!("job {}: needs at least one source and one sink", self.name)));
         }
         self.check_names()?;
+        self.check_naming()?;
         self.check_guarantee()?;
         self.check_shards()?;
         self.check_times()
+    }
+
+    /// What a run that slept begins under a fresh id of its own is ended by its time-out alone.
+    fn check_naming(&self) -> Result<(), JobError> {
+        let unbounded = self.clusters.values().find(|cluster| cluster.two_phase);
+        match (self.settings.naming, unbounded) {
+            (Some(Naming::PerEpoch), Some(cluster)) => Err(contradiction(format!(
+                "job {}: naming = \"per-epoch\" needs transactions that time out, and [cluster.{}] has two_phase = true; \
+                 take one of the two out",
+                self.name, cluster.name
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn check_names(&self) -> Result<(), JobError> {

@@ -241,13 +241,16 @@ fn patience(client: &Client) -> Deadline {
 /// the coordinator has aborted whatever was open under the id, so what is still open was not told (KAFKA-20734), and
 /// the producer's next commit there would make it visible.
 ///
+/// `transactional_id` names the id of an identity whose transaction was aborted so. It must know no identity that
+/// InitProducerId has answered, or a later one: that is at work, perhaps for a newer run.
+///
 /// # Errors
 /// The marker may not be written, or the partition cannot be looked at now.
 pub async fn end_left_open(
     client: &Client,
     topic: &str,
     partition: i32,
-    transactional_id: impl Fn(hapax_commit::ProducerId) -> Option<String>,
+    transactional_id: impl Fn(Identity) -> Option<String>,
 ) -> Result<(), LeftOpen> {
     loop {
         let producers = match describe_producers(client, topic, partition, patience(client)).await {
@@ -261,18 +264,18 @@ pub async fn end_left_open(
             Err(error) => return Err(LeftOpen::Unanswered(error)),
         };
         let open = producers.into_iter().find_map(|producer| {
-            let id = transactional_id(producer.producer_id)?;
-            producer.open_from.map(|from| (id, from, producer))
+            let producer_epoch = i16::try_from(producer.producer_epoch).unwrap_or(i16::MAX);
+            let identity = Identity {
+                producer_id: producer.producer_id,
+                producer_epoch: hapax_commit::ProducerEpoch(producer_epoch),
+            };
+            let from = producer.open_from?;
+            transactional_id(identity).map(|id| (id, from, identity, producer.coordinator_epoch))
         });
-        let Some((id, open_from, producer)) = open else { return Ok(()) };
-        let producer_epoch = i16::try_from(producer.producer_epoch).unwrap_or(i16::MAX);
-        let identity = Identity {
-            producer_id: producer.producer_id,
-            producer_epoch: hapax_commit::ProducerEpoch(producer_epoch),
-        };
+        let Some((id, open_from, identity, coordinator_epoch)) = open else { return Ok(()) };
         let ended = EndedTransaction { transactional_id: &id, identity, commit: false, partitions: &[] };
         let place = Partition { topic, number: partition, last: i64::MAX };
-        tell(client, &ended, &place, open_from, producer.coordinator_epoch).await?;
+        tell(client, &ended, &place, open_from, coordinator_epoch).await?;
         client.host().sleep(limits::MARKER_PAUSE).await;
     }
 }

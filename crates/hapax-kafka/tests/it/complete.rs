@@ -128,7 +128,10 @@ fn records_of_an_abort_that_a_partition_was_not_told_of_stay_invisible_when_the_
         world.left_out(&["a", "b"], false).await;
         let next = world.init().await;
         assert!(!world.stable(), "partition 1 was not told");
-        let ours = |producer| (producer == next.producer_id).then(|| world.id.clone());
+        let ours = |open: Identity| {
+            (open.producer_id == next.producer_id && open.producer_epoch < next.producer_epoch)
+                .then(|| world.id.clone())
+        };
         for partition in [0, 1] {
             transaction::end_left_open(&world.client, &world.topic, partition, ours).await.unwrap();
         }

@@ -17,7 +17,7 @@ use hapax_commit::{
     Epoch, Handle, Identity, Name, Naming, TransactionVersion,
     evidence::{
         Described, EndTxnAnswer, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook, TransactionState,
-        judge_described,
+        judge_described, judge_lane,
     },
     inference::Seen,
 };
@@ -234,12 +234,20 @@ impl Brokers {
         let level = client.transaction_version().await?;
         let markers = if markers { Some(self.read_back(client, handle).await) } else { None };
         let records = self.records(client, handle, &described).await?;
-        Ok(LaneLook { described, level, markers, records })
+        let mut look = LaneLook { described, level, markers, records };
+        // Somebody else's markers: they are weighed against the coordinator before anything is ended.
+        if look.markers.is_none()
+            && judge_lane(handle, &look) == LaneFate::Open
+            && !self.is_held(client, handle).await
+        {
+            look.markers = Some(self.read_back(client, handle).await);
+        }
+        Ok(look)
     }
 
     /// Does every partition of a handle hold its transaction open, as far as partitions tell? Whoever may not ask them
     /// does not know better than the coordinator.
-    pub(crate) async fn is_held(&self, client: &Client, handle: &Handle) -> bool {
+    async fn is_held(&self, client: &Client, handle: &Handle) -> bool {
         for part in &handle.partitions {
             let asked =
                 transaction::describe_producers(client, &part.topic, part.partition, self.patience()).await;

@@ -20,7 +20,7 @@ use crate::{
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
     Epoch, Handle, Identity, Journal, LaneId, Naming, Slot, SlotBody, SlotNumber, Strategy,
-    evidence::{Described, LaneFate, TransactionState, judge_lane, may_hide_commits},
+    evidence::{Described, TransactionState, may_hide_commits},
     id::IdAt,
     recovery::{Done, Effect, Input, Recovery},
 };
@@ -336,15 +336,8 @@ fn look(decider: &CheckpointDecider, handle: Handle, markers: bool, attempt: u32
         host.sleep(limits::look_pause(attempt)).await;
         let client = brokers.client(&handle.cluster_id, &handle_name(&handle)).await?;
         let look = brokers.look(&client, &handle, markers).await;
-        let mut look =
+        let look =
             look.map_err(|error| JobError::kafka(format!("looking at {}", handle_name(&handle)), error))?;
-        // Somebody else's markers: they are weighed against the coordinator before anything is ended.
-        if !markers
-            && judge_lane(&handle, &look) == LaneFate::Open
-            && !brokers.is_held(&client, &handle).await
-        {
-            look.markers = Some(brokers.read_back(&client, &handle).await);
-        }
         Ok(Performed::Input(Input::Looked { at, look }))
     })
 }

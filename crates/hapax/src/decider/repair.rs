@@ -113,7 +113,10 @@ impl Again<'_> {
     async fn end_left_open(&self) -> Result<Option<String>, JobError> {
         let id = self.id().to_string();
         for part in &self.handle.partitions {
-            let own = |producer| (producer == self.identity.producer_id).then(|| id.clone());
+            let own = |open: Identity| {
+                let Identity { producer_id, producer_epoch } = self.identity;
+                (open.producer_id == producer_id && open.producer_epoch < producer_epoch).then(|| id.clone())
+            };
             match transaction::end_left_open(self.client, &part.topic, part.partition, own).await {
                 Ok(()) => {}
                 Err(LeftOpen::Refused(refused)) => return Ok(Some(refused.to_string())),

@@ -72,14 +72,18 @@ impl CheckpointDecider {
     /// next commit of the same producer would make those records visible.
     pub(crate) async fn end_left_open(&self) -> Result<(), JobError> {
         for (name, client) in self.start.brokers.transactional() {
-            let ids: BTreeMap<ProducerId, &IdAt> = self
+            let ids: BTreeMap<ProducerId, (&IdAt, ProducerEpoch)> = self
                 .cleared
                 .iter()
                 .filter(|(at, _)| at.cluster_id == client.cluster_id())
-                .map(|(at, identity)| (identity.producer_id, at))
+                .map(|(at, identity)| (identity.producer_id, (at, identity.producer_epoch)))
                 .collect();
+            // What this run's clearing has aborted is older than what it answered; the rest is a newer run's.
+            let id = |open: Identity| {
+                let (at, cleared) = ids.get(&open.producer_id)?;
+                (open.producer_epoch < *cleared).then(|| at.id.to_string())
+            };
             for (topic, partition) in self.sink_partitions(name, client).await? {
-                let id = |producer| ids.get(&producer).map(|at| at.id.to_string());
                 let ended = transaction::end_left_open(client, &topic, partition, id).await;
                 ended.map_err(|error| match error {
                     LeftOpen::Refused(refused) => needs_person(&self.start.plan.name, &refused),

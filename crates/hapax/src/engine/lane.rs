@@ -21,7 +21,7 @@ use crate::{
     lane::{ProducerSettings, identify, written},
 };
 use hapax_commit::{
-    Epoch, Handle, ProducerId,
+    Epoch, Handle, Identity, ProducerEpoch, ProducerId, TransactionalId,
     lane::{NotYet, OpenWith, Outcome as Ended},
 };
 use hapax_kafka::{
@@ -40,8 +40,8 @@ pub struct Lane {
     producer: LaneProducer,
     topics: HashMap<String, TopicHandle>,
     committer: Committer,
-    /// The producers that the ids had when they were cleared.
-    cleared: BTreeMap<ProducerId, String>,
+    /// The producers that the ids had when they were cleared, each with the epoch that clearing answered.
+    cleared: BTreeMap<ProducerId, (String, ProducerEpoch)>,
     /// The number of the transaction that is written, or would be next.
     number: Epoch,
     stage: Stage,
@@ -76,9 +76,12 @@ impl Lane {
         let config = ProducerConfig { transactional: true, ..producer.config(machine.config().version) };
         let producer = LaneProducer::start(committer.connected.client.clone(), config);
         let ids = committer.lane.transactional_ids(&machine.config().job);
-        let producers = machine.states().iter().map(|state| state.identity().producer_id);
+        let cleared = |(identity, id): (Identity, &TransactionalId)| {
+            (identity.producer_id, (id.to_string(), identity.producer_epoch))
+        };
+        let identities = machine.states().iter().map(|state| state.identity());
         Self {
-            cleared: producers.zip(ids.iter().map(ToString::to_string)).collect(),
+            cleared: identities.zip(&ids).map(cleared).collect(),
             topics: HashMap::new(),
             machine,
             producer,
@@ -207,8 +210,9 @@ impl Lane {
     async fn end_left_open(&self, topic: &TopicHandle) -> Result<(), EngineError> {
         let client = &self.committer.connected.client;
         let looks = (0..topic.partitions()).map(|partition| {
-            transaction::end_left_open(client, topic.name(), partition, |producer| {
-                self.cleared.get(&producer).cloned()
+            transaction::end_left_open(client, topic.name(), partition, |open| {
+                let (id, cleared) = self.cleared.get(&open.producer_id)?;
+                (open.producer_epoch < *cleared).then(|| id.clone())
             })
         });
         for look in futures::future::join_all(looks).await {

@@ -111,8 +111,8 @@ impl LinesSource {
         }
     }
 
-    /// The beginning of every file, and where it ends now.
-    fn concrete(&self, cx: &SourceContext) -> Result<Positions, SourceError> {
+    /// The beginning of every file that is not known, and where it ends now.
+    fn concrete(&self, cx: &SourceContext, known: &Positions) -> Result<Positions, SourceError> {
         let position = |path: &PathBuf| {
             if self.is_standard_input() {
                 return Ok((self.split(path), beginning()));
@@ -122,7 +122,7 @@ impl LinesSource {
             let end = (!self.follow).then_some(length);
             Ok((self.split(path), Position { file: Some(identity), end, ..beginning() }))
         };
-        self.paths.iter().map(position).collect()
+        self.paths.iter().filter(|path| !known.contains_key(&self.split(path))).map(position).collect()
     }
 
     fn check(&self, cx: &SourceContext, positions: &Positions) -> Result<(), SourceError> {
@@ -170,7 +170,16 @@ impl Source for LinesSource {
     }
 
     fn genesis<'a>(&'a self, cx: &'a SourceContext) -> BoxFuture<'a, Result<Positions, SourceError>> {
-        Box::pin(async move { self.concrete(cx) })
+        Box::pin(async move { self.concrete(cx, &Positions::new()) })
+    }
+
+    /// A file that the job knows need not be there any more, if it is read.
+    fn added<'a>(
+        &'a self,
+        cx: &'a SourceContext,
+        known: &'a Positions,
+    ) -> BoxFuture<'a, Result<Positions, SourceError>> {
+        Box::pin(async move { self.concrete(cx, known) })
     }
 
     fn has(&self, split: &SplitId) -> bool {
