@@ -270,6 +270,17 @@ impl Lane {
         Ok(Some(handle))
     }
 
+    /// Every record of the epoch is acknowledged, if there is any, and its transaction stays open to carry positions:
+    /// there is no handle, since nobody but this run will end it.
+    pub fn carrying(&mut self, epoch: Epoch) -> (TransactionalId, Identity) {
+        let IdState::Flushing { epoch: at, identity } = *self.id(epoch) else {
+            panic!("epoch {epoch} is not being flushed");
+        };
+        assert!(at == epoch, "another epoch is being flushed");
+        *self.id(epoch) = IdState::Prepared { epoch, identity };
+        (self.config.lane.transactional_id(&self.config.job, epoch), identity)
+    }
+
     /// The epoch is decided; EndTxn(commit) is about to be sent.
     pub fn committing(&mut self, epoch: Epoch) {
         let id = self.id(epoch);

@@ -11,6 +11,7 @@
 //! - [`history`]: the checkpoints that a chain still has
 //! - [`lane`]: one lane's three ids
 //! - [`cohort`]: the coordinator of a live run
+//! - [`ledger`], [`bookmark`]: the same where the transaction carries the positions: one shard's run, and what is durable
 //! - [`evidence`]: what the brokers say about a prepared transaction
 //! - [`decision`]: what may be done about an epoch in doubt
 //! - [`recovery`]: from a claim to the first new record; [`recovery::handover`] the same for somebody else's engine
@@ -21,6 +22,7 @@
 
 extern crate alloc;
 
+pub mod bookmark;
 pub mod chain;
 pub mod cohort;
 pub mod decision;
@@ -33,12 +35,14 @@ pub mod inference;
 pub mod invariant;
 pub mod journal;
 pub mod lane;
+pub mod ledger;
 pub mod limits;
 pub mod position;
 pub mod recovery;
 pub mod revision;
 pub mod slot;
 
+pub use bookmark::{Bookmark, Reading};
 pub use chain::{ChainFault, ChainView, Unresolved};
 pub use cohort::{Cohort, CohortConfig, CohortStart};
 pub use decision::Strategy;
@@ -51,6 +55,7 @@ pub use id::{
 pub use invariant::Broken;
 pub use journal::{Journal, JournalPart};
 pub use lane::{Lane, LaneConfig};
+pub use ledger::Ledger;
 pub use position::{Position, Positions, SplitId};
 pub use recovery::Recovery;
 pub use revision::{Revision, Shape};

@@ -135,6 +135,18 @@ pub struct JobRecord {
 pub enum DeciderKind {
     /// A manifest in the chain.
     Checkpoint,
+    /// The transaction that has the records has the positions, too.
+    Transaction,
+}
+
+impl DeciderKind {
+    /// Its name in the pipeline file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Checkpoint => "checkpoint",
+            Self::Transaction => "transaction",
+        }
+    }
 }
 
 /// The kinds of assignment.

@@ -11,8 +11,10 @@ use std::fmt;
 pub enum Point {
     /// A barrier has reached a shard; nothing of the epoch is flushed.
     K0BeforeFlush,
-    /// Every lane is prepared; the manifest is not sent.
+    /// Every lane is prepared; the manifest (decider `transaction`: the positions) is not sent.
     K1Prepared,
+    /// Decider `transaction`: the positions are in the transaction, EndTxn is not sent.
+    K1oOffsetsTaken,
     /// The manifest is being put and is not stored.
     K1bUnstored,
     /// The manifest is stored and the answer has not arrived.
@@ -62,7 +64,17 @@ impl Point {
     /// The points of a change of the job: of its shards, its splits, or back to an older checkpoint.
     pub const CHANGE: [Self; 2] = [Self::L0Unstored, Self::L1Stored];
 
-    /// The points of an epoch's life, in its order.
+    /// The points of an epoch's life under decider `transaction`, in its order.
+    pub const TRANSACTION: [Self; 6] = [
+        Self::K0BeforeFlush,
+        Self::K1Prepared,
+        Self::K1oOffsetsTaken,
+        Self::K3EndTxnSent,
+        Self::K4Ended,
+        Self::K5Proven,
+    ];
+
+    /// The points of an epoch's life under decider `checkpoint`, in its order.
     pub const COMMIT: [Self; 9] = [
         Self::K0BeforeFlush,
         Self::K1Prepared,
@@ -80,6 +92,7 @@ impl Point {
         match self {
             Self::K0BeforeFlush => "K0",
             Self::K1Prepared => "K1",
+            Self::K1oOffsetsTaken => "K1o",
             Self::K1bUnstored => "K1b-unstored",
             Self::K1bStored => "K1b-stored",
             Self::K2Decided => "K2",
@@ -101,7 +114,8 @@ impl Point {
 
     /// All points.
     pub fn all() -> impl Iterator<Item = Self> {
-        Self::COMMIT.into_iter().chain(Self::RECOVERY).chain(Self::CHANGE)
+        let commit = Self::COMMIT.into_iter().chain([Self::K1oOffsetsTaken]);
+        commit.chain(Self::RECOVERY).chain(Self::CHANGE)
     }
 
     /// The point of a name.

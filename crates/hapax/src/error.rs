@@ -75,6 +75,14 @@ pub enum JobError {
         /// Who it is.
         by: String,
     },
+    /// Another run, of another process, is at work. It has fenced every id of this one.
+    #[error("{code}: job {job}: another run took over ({by}); this one has stopped", code = Code::Superseded)]
+    TakenOver {
+        /// The job.
+        job: Name,
+        /// What shows it.
+        by: String,
+    },
     /// An invariant does not hold: a bug of ours.
     #[error("{code}: {what}; this is a bug in hapax, please report it", code = Code::Bug)]
     Bug {
@@ -133,6 +141,8 @@ pub enum Code {
     RecordsGivenUp,
     /// The brokers are behind the store.
     BrokersStale,
+    /// Committed offsets that are the job's progress are missing, or are not the job's.
+    ProgressLost,
     /// Writing failed.
     Write,
     /// Reading failed.
@@ -182,6 +192,7 @@ impl Code {
             Self::MarkerMissing => "E0408",
             Self::RecordsGivenUp => "E0409",
             Self::BrokersStale => "E0410",
+            Self::ProgressLost => "E0420",
             Self::Superseded => "E0501",
             Self::Store => "E0601",
             Self::StoreDamaged => "E0602",
@@ -208,7 +219,7 @@ impl JobError {
             Self::Run { code: Code::Store, .. } | Self::NeedsPerson { code: Code::StoreDamaged, .. } => 6,
             Self::Kafka { .. } | Self::Run { .. } => 3,
             Self::NeedsPerson { .. } => 4,
-            Self::Superseded { .. } => 5,
+            Self::Superseded { .. } | Self::TakenOver { .. } => 5,
         }
     }
 
@@ -221,7 +232,7 @@ impl JobError {
             | Self::NeedsPerson { code, .. } => *code,
             #[cfg(feature = "pipeline")]
             Self::Store { code, .. } => *code,
-            Self::Superseded { .. } => Code::Superseded,
+            Self::Superseded { .. } | Self::TakenOver { .. } => Code::Superseded,
             Self::Bug { .. } => Code::Bug,
         }
     }
@@ -236,6 +247,7 @@ impl JobError {
             Self::Configuration { .. }
             | Self::NeedsPerson { .. }
             | Self::Superseded { .. }
+            | Self::TakenOver { .. }
             | Self::Bug { .. } => false,
         }
     }
@@ -250,6 +262,7 @@ impl JobError {
             | Self::Run { .. }
             | Self::NeedsPerson { .. }
             | Self::Superseded { .. }
+            | Self::TakenOver { .. }
             | Self::Bug { .. } => false,
         }
     }

@@ -14,8 +14,13 @@ use crate::{
     sink::{Guarantee, KafkaSinks, Route, Sink},
     source::Source,
 };
-use hapax_commit::{Name, Naming, Strategy, limits::KEEP_CHECKPOINTS};
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use hapax_commit::{DeciderKind, Name, Naming, Strategy, limits::KEEP_CHECKPOINTS};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 /// Shards of a job at most: each has channels of its own in every run, and a claim names three ids for each of its lanes.
 pub const MAX_SHARDS: u32 = 10_000;
@@ -36,6 +41,10 @@ pub struct Job {
 /// Settings of a job beside its parts.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What makes an epoch final; by default what the job's parts allow, see [`Plan::decider`].
+    pub decider: Option<DeciderKind>,
+    /// After this time positions that did not move are committed again (decider `transaction`): brokers forget offsets.
+    pub recommit: Duration,
     /// Checkpoint store, as a URL (`file:///path`).
     pub store: Option<String>,
     /// Folder for incident files; by default `incidents` in a local store.
@@ -87,6 +96,8 @@ pub struct Fork {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            decider: None,
+            recommit: limits::RECOMMIT_OFFSETS,
             store: None,
             incidents: None,
             interval: Duration::from_secs(1),
@@ -345,7 +356,7 @@ impl Job {
                 ))
             })?;
             check_delivery(sink)?;
-            check_journal(sink)?;
+            check_journal(sink, self.settings.decider)?;
             let group = groups.entry((name.clone(), sink.guarantee)).or_insert_with(|| {
                 KafkaSinks::new(name.clone(), sink.guarantee, sink.producer.clone(), sink.journal)
             });
@@ -387,9 +398,16 @@ fn check_delivery(sink: &SinkTopic) -> Result<(), JobError> {
 }
 
 /// A journal stands behind a transaction, whose records could be lost after they were counted as written.
-fn check_journal(sink: &SinkTopic) -> Result<(), JobError> {
+fn check_journal(sink: &SinkTopic, decider: Option<DeciderKind>) -> Result<(), JobError> {
     if !sink.journal {
         return Ok(());
+    }
+    if decider == Some(DeciderKind::Transaction) {
+        return Err(contradiction(format!(
+            "sink {}: journal = true is not for decider \"transaction\": what is not committed there is read again; take it \
+             out, or set decider = \"checkpoint\"",
+            sink.route.name()
+        )));
     }
     if sink.guarantee != Guarantee::ExactlyOnce {
         return Err(contradiction(format!(
@@ -436,6 +454,7 @@ impl Plan {
         }
         self.check_names()?;
         self.check_naming()?;
+        self.check_decider()?;
         self.check_guarantee()?;
         self.check_shards()?;
         self.check_times()
@@ -452,6 +471,56 @@ impl Plan {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// What makes an epoch of this job final: what its settings say, else `checkpoint`.
+    pub fn decider(&self) -> DeciderKind {
+        self.settings.decider.unwrap_or(DeciderKind::Checkpoint)
+    }
+
+    /// The clusters that exactly-once sinks write to.
+    pub(crate) fn transactional_clusters(&self) -> BTreeSet<&Name> {
+        self.sinks.iter().filter_map(|sink| sink.transactional_cluster()).collect()
+    }
+
+    fn check_decider(&self) -> Result<(), JobError> {
+        let clusters = self.transactional_clusters();
+        match self.settings.decider {
+            Some(DeciderKind::Transaction) if clusters.len() != 1 => Err(contradiction(format!(
+                "job {}: decider = \"transaction\" needs exactly-once sinks on one Kafka cluster, whose transactions then \
+                 hold the positions, and this job has them on {}; set decider = \"checkpoint\" with a [checkpoint] store",
+                self.name,
+                clusters.len()
+            ))),
+            Some(DeciderKind::Transaction) => self.check_carried(),
+            Some(DeciderKind::Checkpoint) | None => Ok(()),
+        }
+    }
+
+    /// What asks for a chain of checkpoints means nothing where there is none.
+    fn check_carried(&self) -> Result<(), JobError> {
+        let Settings { recover_once, drop, from, fork, naming, .. } = &self.settings;
+        let why = match (recover_once.first(), drop.first(), from, fork, naming) {
+            (Some(strategy), ..) => format!(
+                "--recover {} has nothing to resolve: under decider \"transaction\" no checkpoint is ever in doubt",
+                strategy.name()
+            ),
+            (_, Some(dropped), ..) => format!(
+                "--drop {dropped} is not for decider \"transaction\": what such a job reads is fixed when it is created"
+            ),
+            (_, _, Some(epoch), ..) => {
+                format!("--from {epoch} goes back to a checkpoint, and decider \"transaction\" keeps none")
+            }
+            (_, _, _, Some(_), _) => {
+                "--fork-of begins at a checkpoint, and decider \"transaction\" goes on from committed offsets".to_owned()
+            }
+            (_, _, _, _, Some(Naming::PerEpoch)) => {
+                "naming = \"per-epoch\" is not for decider \"transaction\", whose ids must be known before progress is read"
+                    .to_owned()
+            }
+            (_, _, _, _, Some(Naming::Rotating) | None) => return Ok(()),
+        };
+        Err(contradiction(format!("job {}: {why}; take it out, or set decider = \"checkpoint\"", self.name)))
     }
 
     fn check_names(&self) -> Result<(), JobError> {
@@ -479,7 +548,7 @@ impl Plan {
                 source.name()
             )));
         }
-        if self.settings.store.is_none() {
+        if self.settings.store.is_none() && self.decider() == DeciderKind::Checkpoint {
             return Err(contradiction(format!(
                 "job {}: a sink with guarantee {guarantee:?} needs a checkpoint store; set [checkpoint] store = \
                  \"file:///...\"",

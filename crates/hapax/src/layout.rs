@@ -5,10 +5,11 @@
 pub use crate::decider::{CheckpointLine, CheckpointStanding};
 
 use crate::{
-    JobError, Plan,
+    Code, JobError, Plan,
     crash::{CrashPoints, Undisturbed},
     run::{self, Reach},
 };
+use hapax_commit::DeciderKind;
 use hapax_host::Host;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ pub async fn reshape(
     shards: u32,
     crash: Arc<dyn CrashPoints>,
 ) -> Result<String, JobError> {
+    refuse_carried(&plan, "its number of shards is fixed when it is created")?;
     run::existing(plan, host, Reach::All, crash).await?.reshape(shards).await
 }
 
@@ -31,5 +33,17 @@ pub async fn reshape(
 /// # Errors
 /// The store has no such job, or does not answer.
 pub async fn checkpoints(plan: Plan, host: Host) -> Result<Vec<CheckpointLine>, JobError> {
+    refuse_carried(&plan, "it keeps no checkpoints; hapax txn describe shows its epochs and positions")?;
     run::existing(plan, host, Reach::Store, Arc::new(Undisturbed)).await?.checkpoint_lines().await
+}
+
+/// A job whose transactions carry its positions has no chain.
+fn refuse_carried(plan: &Plan, why: &str) -> Result<(), JobError> {
+    match plan.decider() {
+        DeciderKind::Checkpoint => Ok(()),
+        DeciderKind::Transaction => Err(JobError::Configuration {
+            code: Code::Usage,
+            message: format!("job {}: with decider \"transaction\" {why}", plan.name),
+        }),
+    }
 }

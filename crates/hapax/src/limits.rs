@@ -119,3 +119,25 @@ pub(crate) const UNKNOWN_TOPIC_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Wait before an unknown topic is asked for again.
 pub(crate) const UNKNOWN_TOPIC_PAUSE: Duration = Duration::from_millis(250);
+
+/// Offsets that did not move are committed again after this time: brokers keep them for a week by default, and for a day
+/// at the least that people set.
+pub(crate) const RECOMMIT_OFFSETS: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// How long offsets that an open transaction may change are waited for before that is said, with the producer.
+pub(crate) const UNSTABLE_REPORT: Duration = Duration::from_secs(10);
+
+/// First wait before unstable offsets are read again: markers are written in milliseconds.
+pub(crate) const UNSTABLE_PAUSE: Duration = Duration::from_millis(5);
+
+/// Longest wait before that.
+pub(crate) const UNSTABLE_PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// How long a coordinator gets to tell the offsets' partition that a transaction is ended, before that is looked into.
+pub(crate) const UNTOLD_OFFSETS: Duration = Duration::from_secs(2);
+
+/// Bytes that stand beside an offset at most, where the broker does not tell: its default.
+pub(crate) const OFFSET_METADATA_BYTES: usize = 4_096;
+
+/// Identities that are remembered of an id: those of the newest run and of the one before.
+pub(crate) const OWN_IDENTITIES: usize = 16;

@@ -8,8 +8,10 @@ pub use crate::decider::inspect::{Ending, Standing, Transaction, Wanted};
 use crate::{
     JobError, Plan,
     crash::Undisturbed,
+    decider::{carried_transactions, nothing_to_end},
     run::{self, Reach},
 };
+use hapax_commit::DeciderKind;
 use hapax_host::Host;
 use std::sync::Arc;
 
@@ -25,6 +27,9 @@ pub async fn transactions(
     id: Option<&str>,
     records: bool,
 ) -> Result<Vec<Transaction>, JobError> {
+    if plan.decider() == DeciderKind::Transaction {
+        return carried_transactions(plan, host, id).await;
+    }
     run::existing(plan, host, Reach::Answering, Arc::new(Undisturbed)).await?.transactions(id, records).await
 }
 
@@ -35,5 +40,8 @@ pub async fn transactions(
 /// The chain or the transaction's state forbid it: nothing was ended, and the text says whether the job was claimed. Or
 /// store or brokers do not answer.
 pub async fn end(plan: Plan, host: Host, wanted: &Wanted) -> Result<String, JobError> {
+    if plan.decider() == DeciderKind::Transaction {
+        return Err(nothing_to_end(&plan));
+    }
     run::existing(plan, host, Reach::All, Arc::new(Undisturbed)).await?.end_one(wanted).await
 }

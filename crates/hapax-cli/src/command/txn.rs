@@ -64,6 +64,9 @@ fn line(one: &Transaction) -> String {
     let chain = match one.chain {
         Standing::InDoubt { epoch } => format!("epoch {epoch} is decided and in doubt"),
         Standing::Settled { epoch } => format!("epoch {epoch} was its last, settled"),
+        Standing::Carried { epoch } => {
+            format!("decider transaction, epoch {epoch} of its shard is committed")
+        }
         Standing::Undecided => "no checkpoint names it".to_owned(),
     };
     let outcome = one.outcome.as_ref().map_or_else(String::new, |outcome| format!("; {outcome}"));
@@ -77,8 +80,13 @@ fn line(one: &Transaction) -> String {
             .collect();
         format!("; {} records: {}", handle.records(), parts.join(", "))
     });
+    let positions = one.positions.as_ref().map_or_else(String::new, |positions| {
+        let at: Vec<String> =
+            positions.iter().map(|(split, position)| format!("{} {}", split.0, position.next)).collect();
+        format!("; next: {}", at.join(", "))
+    });
     format!(
-        "{} at cluster {}  coordinator: {}; chain: {chain}{outcome}{records}",
+        "{} at cluster {}  coordinator: {}; chain: {chain}{outcome}{records}{positions}",
         one.id, one.cluster_id, one.coordinator
     )
 }

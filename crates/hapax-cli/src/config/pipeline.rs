@@ -10,7 +10,7 @@ use super::{
 };
 use crate::excerpt;
 use hapax::{Job, Name, Settings, Strategy, job::MAX_SHARDS};
-use hapax_commit::{Naming, limits::KEEP_CHECKPOINTS};
+use hapax_commit::{DeciderKind, Naming, limits::KEEP_CHECKPOINTS};
 use std::path::PathBuf;
 
 /// A pipeline from the tables of its file; `text` goes into the job record.
@@ -22,9 +22,9 @@ pub(super) fn pipeline(table: &Table, text: &str) -> Result<Pipeline, ConfigErro
     Name::new(name)
         .or_else(|_| Name::new(&excerpt::shortened(name)))
         .map_err(|error| top.error_at("job", format!("job = {error}")))?;
-    top.choice("decider", &[("checkpoint", ())])?;
     top.choice("assignment", &[("all", ())])?;
-    let mut settings = Settings::default();
+    let deciders = [DeciderKind::Checkpoint, DeciderKind::Transaction].map(|kind| (kind.name(), kind));
+    let mut settings = Settings { decider: top.choice("decider", &deciders)?, ..Settings::default() };
     if let Some(timeout) = top.span("transaction_timeout")? {
         settings.transaction_timeout = Some(timeout);
     }

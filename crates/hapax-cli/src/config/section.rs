@@ -119,7 +119,8 @@ const EXPLAINED: [(&[&str], &str); 6] = [
     ),
     (
         &["group", "group_id", "group.id", "consumer_group"],
-        "positions are kept in the checkpoint store, and consumer groups are not in this release; set job",
+        "positions are kept in the checkpoint store or, with decider = \"transaction\", as the offsets of the group that is \
+         named like the job; set job",
     ),
     (
         &["tls", "ssl", "sasl", "security", "username", "password"],

@@ -16,5 +16,6 @@ mod harness;
 mod matrix;
 mod pipeline;
 mod recovery;
+mod transaction;
 mod trouble;
 mod two_phase;

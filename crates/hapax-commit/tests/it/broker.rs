@@ -97,6 +97,17 @@ impl Broker {
         Ok(log.len() as i64 - 1)
     }
 
+    /// TxnOffsetCommit, which begins the transaction where none is open, and writes no record.
+    pub(crate) fn join(&mut self, id: &TransactionalId, identity: Identity) -> Result<(), Fenced> {
+        let known = self.ids.get_mut(id).ok_or(Fenced)?;
+        let ending = matches!(known.state, State::PrepareCommit | State::PrepareAbort);
+        if known.identity != identity || ending {
+            return Err(Fenced);
+        }
+        known.state = State::Ongoing;
+        Ok(())
+    }
+
     /// EndTxn by the rules of the cluster's version. `slow`: the control batches take their time.
     pub(crate) fn end(
         &mut self,

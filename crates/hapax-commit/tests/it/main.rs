@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod bookmark;
 mod broker;
+mod carried;
 mod chain;
 mod cohort;
 mod crash;
@@ -13,5 +15,6 @@ mod fixture;
 mod handover;
 mod journal;
 mod lane;
+mod ledger;
 mod recovery;
 mod revision;

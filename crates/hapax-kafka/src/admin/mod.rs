@@ -3,13 +3,16 @@
 //! - [`create_topics`]
 //! - [`describe_configs`], [`broker_config`]
 //! - [`list_offsets`]
+//! - [`committed_offsets`]: what a group has committed
 
 mod config;
+mod group;
 mod leader;
 mod offset;
 mod topic;
 
 pub use config::{ConfigResource, Configs, broker_config, describe_configs};
+pub use group::{CommittedOffset, GroupOffsets, OFFSETS_TOPIC, committed_offsets, offsets_partition};
 pub use offset::{Isolation, ListedOffset, OffsetSpec, list_offsets};
 pub use topic::{Created, NewTopic, create_topics};
 

@@ -25,6 +25,12 @@ pub enum RequestKind {
     InitProducerId,
     /// AddPartitionsToTxn.
     AddPartitionsToTxn,
+    /// AddOffsetsToTxn.
+    AddOffsetsToTxn,
+    /// TxnOffsetCommit: the code of a partition.
+    TxnOffsetCommit,
+    /// OffsetFetch: the code of a partition or of the group.
+    OffsetFetch,
     /// EndTxn under a transaction version.
     EndTxn(TransactionVersion),
     /// Produce: the code of a partition.
@@ -131,7 +137,10 @@ pub fn classify(request: RequestKind, code: C) -> Class {
     match request {
         RequestKind::Produce => produce(code),
         RequestKind::EndTxn(version) => end_txn(version, code),
-        RequestKind::InitProducerId | RequestKind::AddPartitionsToTxn => begin_txn(code),
+        RequestKind::InitProducerId | RequestKind::AddPartitionsToTxn | RequestKind::AddOffsetsToTxn => {
+            begin_txn(code)
+        }
+        RequestKind::TxnOffsetCommit => commit_offsets(code),
         RequestKind::Fetch | RequestKind::ListOffsets | RequestKind::DescribeProducers => {
             partition_read(code)
         }
@@ -141,6 +150,7 @@ pub fn classify(request: RequestKind, code: C) -> Class {
         | RequestKind::DescribeTransactions
         | RequestKind::ListTransactions
         | RequestKind::DescribeConfigs
+        | RequestKind::OffsetFetch
         | RequestKind::ApiVersions => lookup(code),
         RequestKind::CreateTopics => create_topics(code),
     }
@@ -208,6 +218,23 @@ fn begin_txn(code: C) -> Class {
         C::UNKNOWN_TOPIC_OR_PARTITION | C::UNKNOWN_TOPIC_ID => Class::UnknownTopic,
         C::INVALID_TOPIC_EXCEPTION => Class::Refused(Refusal::Config),
         _ => disturbed(code).or_else(|| refused(code)).unwrap_or(Class::Refused(Refusal::Unexpected)),
+    }
+}
+
+/// An offset that is committed twice in a transaction does no harm. A group with members refuses who is none of them, and
+/// does so until they are gone.
+fn commit_offsets(code: C) -> Class {
+    match code {
+        C::UNKNOWN_MEMBER_ID
+        | C::ILLEGAL_GENERATION
+        | C::REBALANCE_IN_PROGRESS
+        | C::FENCED_INSTANCE_ID
+        | C::FENCED_MEMBER_EPOCH
+        | C::STALE_MEMBER_EPOCH
+        | C::INVALID_GROUP_ID
+        | C::OFFSET_METADATA_TOO_LARGE
+        | C::INVALID_COMMIT_OFFSET_SIZE => Class::Refused(Refusal::Config),
+        _ => begin_txn(code),
     }
 }
 
@@ -334,12 +361,15 @@ mod tests {
     use super::*;
     use hapax_commit::TransactionVersion::{V1, V2};
 
-    const ALL: [RequestKind; 15] = [
+    const ALL: [RequestKind; 18] = [
         RequestKind::ApiVersions,
         RequestKind::Metadata,
         RequestKind::FindCoordinator,
         RequestKind::InitProducerId,
         RequestKind::AddPartitionsToTxn,
+        RequestKind::AddOffsetsToTxn,
+        RequestKind::TxnOffsetCommit,
+        RequestKind::OffsetFetch,
         RequestKind::EndTxn(V1),
         RequestKind::EndTxn(V2),
         RequestKind::Produce,
@@ -384,6 +414,20 @@ mod tests {
             for (code, how) in [(47, Superseded), (90, Superseded), (48, NotThisState), (49, Forgotten)] {
                 assert_eq!(classify(request, C(code)), Class::Disturbed(how), "{request} {code}");
             }
+        }
+    }
+
+    #[test]
+    fn a_group_with_members_is_a_refusal_and_a_moving_coordinator_is_not() {
+        for code in [C::UNKNOWN_MEMBER_ID, C::ILLEGAL_GENERATION, C::OFFSET_METADATA_TOO_LARGE] {
+            let class = classify(RequestKind::TxnOffsetCommit, code);
+            assert_eq!(class, Class::Refused(Refusal::Config), "{code}");
+        }
+        for code in [C::CONCURRENT_TRANSACTIONS, C::COORDINATOR_LOAD_IN_PROGRESS] {
+            assert_eq!(classify(RequestKind::TxnOffsetCommit, code), Class::Retry, "{code}");
+        }
+        for code in [C::NOT_COORDINATOR, C::COORDINATOR_NOT_AVAILABLE] {
+            assert_eq!(classify(RequestKind::TxnOffsetCommit, code), Class::RefreshCoordinator, "{code}");
         }
     }
 

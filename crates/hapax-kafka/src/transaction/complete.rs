@@ -237,6 +237,17 @@ fn patience(client: &Client) -> Deadline {
     Deadline::after(client.host().now(), Some(limits::MARKER_PATIENCE))
 }
 
+/// How a transaction ended that a partition still holds open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOpenEnd {
+    /// Its id.
+    pub transactional_id: String,
+    /// The producer, with the epoch of the missing marker.
+    pub marker: Identity,
+    /// Committed, or aborted.
+    pub commit: bool,
+}
+
 /// Ends, in a partition, transactions that a producer began before its coordinator answered InitProducerId: by then
 /// the coordinator has aborted whatever was open under the id, so what is still open was not told (KAFKA-20734), and
 /// the producer's next commit there would make it visible.
@@ -252,6 +263,24 @@ pub async fn end_left_open(
     partition: i32,
     transactional_id: impl Fn(Identity) -> Option<String>,
 ) -> Result<(), LeftOpen> {
+    let aborted = |open: Identity| {
+        let transactional_id = transactional_id(open)?;
+        Some(LeftOpenEnd { transactional_id, marker: open, commit: false })
+    };
+    end_left_open_as(client, topic, partition, aborted).await
+}
+
+/// As [`end_left_open`], where transactions may also have been committed: `ended` says how, of those that are the
+/// caller's.
+///
+/// # Errors
+/// The marker may not be written, or the partition cannot be looked at now.
+pub async fn end_left_open_as(
+    client: &Client,
+    topic: &str,
+    partition: i32,
+    ended: impl Fn(Identity) -> Option<LeftOpenEnd>,
+) -> Result<(), LeftOpen> {
     loop {
         let producers = match describe_producers(client, topic, partition, patience(client)).await {
             Ok(producers) => producers,
@@ -264,19 +293,27 @@ pub async fn end_left_open(
             Err(error) => return Err(LeftOpen::Unanswered(error)),
         };
         let open = producers.into_iter().find_map(|producer| {
-            let producer_epoch = i16::try_from(producer.producer_epoch).unwrap_or(i16::MAX);
-            let identity = Identity {
-                producer_id: producer.producer_id,
-                producer_epoch: hapax_commit::ProducerEpoch(producer_epoch),
-            };
-            let from = producer.open_from?;
-            transactional_id(identity).map(|id| (id, from, identity, producer.coordinator_epoch))
+            let end = ended(identity_of(&producer))?;
+            producer.open_from.map(|from| (end, from, producer))
         });
-        let Some((id, open_from, identity, coordinator_epoch)) = open else { return Ok(()) };
-        let ended = EndedTransaction { transactional_id: &id, identity, commit: false, partitions: &[] };
+        let Some((end, open_from, producer)) = open else { return Ok(()) };
+        let ended = EndedTransaction {
+            transactional_id: &end.transactional_id,
+            identity: end.marker,
+            commit: end.commit,
+            partitions: &[],
+        };
         let place = Partition { topic, number: partition, last: i64::MAX };
-        tell(client, &ended, &place, open_from, coordinator_epoch).await?;
+        tell(client, &ended, &place, open_from, producer.coordinator_epoch).await?;
         client.host().sleep(limits::MARKER_PAUSE).await;
+    }
+}
+
+fn identity_of(producer: &super::PartitionProducer) -> Identity {
+    let producer_epoch = i16::try_from(producer.producer_epoch).unwrap_or(i16::MAX);
+    Identity {
+        producer_id: producer.producer_id,
+        producer_epoch: hapax_commit::ProducerEpoch(producer_epoch),
     }
 }
 

@@ -4,6 +4,7 @@
 //! - [`init_producer_id`], [`init_idempotent`]: get an identity. **Destructive** for what is open under the id.
 //! - [`probe_two_phase`]: whether transactions without a time-out can be had
 //! - [`add_partitions`]: V1 only; V2 adds them with Produce
+//! - [`commit_offsets`]: a group's offsets as a part of the transaction
 //! - [`end_txn`]: commit or abort, also for another process's transaction
 //! - [`complete`], [`end_left_open`]: make sure that partitions know what the coordinator has ended
 //! - [`write_end_marker`]: tells a partition in the coordinator's place
@@ -19,17 +20,22 @@ mod complete;
 mod describe;
 mod end;
 mod marker;
+mod offset;
 mod state_log;
 mod two_phase;
 
 pub use begin::{InitError, add_partitions, init_idempotent, init_producer_id};
-pub use complete::{EndedTransaction, LeftOpen, MarkerRefused, complete, end_left_open};
+pub use complete::{
+    EndedTransaction, LeftOpen, LeftOpenEnd, MarkerRefused, complete, end_left_open, end_left_open_as,
+};
 pub use describe::{
     Described, ListFilter, ListedTransaction, PartitionProducer, TransactionState, describe_producers,
     describe_transaction, list_transactions,
 };
 pub use end::{EndTxnAnswer, Unanswered, end_txn};
 pub use marker::{EndMarker, write_end_marker};
+pub(crate) use offset::may_have_moved;
+pub use offset::{CarryingTransaction, OffsetToCommit, commit_offsets};
 pub use state_log::{LogState, LoggedTransaction, StateLogError, StateRecordError, read_state};
 pub use two_phase::{Lifetime, TwoPhaseRefused, probe_two_phase};
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::error::{Code, JobError};
 use hapax_commit::{
-    Epoch, Manifest, Positions, Revision, Shape, ShardId, Slot, SlotBody, SplitId,
+    Epoch, Manifest, Name, Positions, Revision, Shape, ShardId, Slot, SlotBody, SplitId,
     history::{self, Checkpoint, Standing},
 };
 use hapax_store::PutOutcome;
@@ -95,26 +95,17 @@ impl CheckpointDecider {
         for (name, client) in self.start.brokers.transactional() {
             match self.shape.clusters.get(name) {
                 Some(known) if known.cluster_id != client.cluster_id() => {
-                    return Err(self.foreign_cluster(name, client.cluster_id(), &known.cluster_id));
+                    return Err(foreign_cluster(
+                        &self.start.plan.name,
+                        name,
+                        client.cluster_id(),
+                        &known.cluster_id,
+                    ));
                 }
                 Some(_) | None => {}
             }
         }
         Ok(())
-    }
-
-    /// The error of a cluster that is another one than it was.
-    pub(crate) fn foreign_cluster(&self, name: &hapax_commit::Name, id: &str, known: &str) -> JobError {
-        JobError::NeedsPerson {
-            code: Code::StoreForeign,
-            message: format!(
-                "job {}: cluster {name} has id {id}, and its checkpoints were written with id {known}; put the right \
-                 addresses into [cluster.{name}] (for an embedded broker, its journal back in its place), or use a store \
-                 of its own",
-                self.start.plan.name
-            ),
-            incident: None,
-        }
     }
 
     /// Which ids may be open follows from how they are named.
@@ -368,13 +359,14 @@ impl CheckpointDecider {
 
     /// The run goes on behind what was put.
     fn rebase(&mut self, takeover: &mut Takeover) {
+        let shards = self.shards();
         let start = self.cohort.as_mut().expect("the job is taken over before it is changed");
         start.next_slot = self.view.next_slot();
         start.last_epoch = self.view.last_epoch();
         start.settled = self.view.settled_epoch();
         start.positions = self.shape.positions(self.view.progress());
         let last = start.last_epoch;
-        takeover.epoch = last.next();
+        takeover.epochs = shards.into_iter().map(|shard| (shard, last.next())).collect();
         takeover.positions.clone_from(&start.positions);
         takeover.finished = self.view.finished();
         takeover.identities = self.identities(last);
@@ -437,6 +429,19 @@ fn place_of(split: &SplitId) -> &str {
     match inside.rsplit_once('/') {
         Some((topic, partition)) if partition.bytes().all(|byte| byte.is_ascii_digit()) => topic,
         _ => inside,
+    }
+}
+
+/// The error of a cluster that is another one than the checkpoints know.
+pub(crate) fn foreign_cluster(job: &Name, name: &Name, id: &str, known: &str) -> JobError {
+    JobError::NeedsPerson {
+        code: Code::StoreForeign,
+        message: format!(
+            "job {job}: cluster {name} has id {id}, and its checkpoints were written with id {known}; put the right \
+             addresses into [cluster.{name}] (for an embedded broker, its journal back in its place), or use a store of \
+             its own"
+        ),
+        incident: None,
     }
 }
 

@@ -312,7 +312,7 @@ impl CheckpointDecider {
         let identities = self.identities(start.last_epoch);
         self.cohort = Some(start.clone());
         Ok(Takeover {
-            epoch: start.last_epoch.next(),
+            epochs: self.shards().into_iter().map(|shard| (shard, start.last_epoch.next())).collect(),
             positions: start.positions,
             identities,
             finished: done.finished,
@@ -356,6 +356,10 @@ impl Decider for CheckpointDecider {
 
     fn take_over(&mut self) -> BoxFuture<'_, Result<Takeover, JobError>> {
         Box::pin(self.taken_over())
+    }
+
+    fn end_left_open(&self) -> BoxFuture<'_, Result<(), JobError>> {
+        Box::pin(self.end_left_open())
     }
 
     fn drive<'a>(

@@ -184,7 +184,7 @@ impl Drive<'_> {
         match event {
             FromShard::Touched { shard, epoch } => Input::Touched { shard, epoch },
             FromShard::BarrierWanted { shard, epoch } => Input::BarrierWanted { shard, epoch },
-            FromShard::Prepared { shard, epoch, share } => match self.other_topic(&share) {
+            FromShard::Prepared { shard, epoch, share, carrier: _ } => match self.other_topic(&share) {
                 None => Input::ShardPrepared { shard, epoch, share },
                 Some(error) => self.failed_with(shard, error),
             },
@@ -274,7 +274,7 @@ impl Drive<'_> {
             match effect {
                 Effect::SendBarrier { epoch, last } => {
                     self.last_barrier |= last;
-                    self.tell_shards(&ToShard::Barrier { epoch, last }).await;
+                    self.tell_shards(&ToShard::Barrier { epoch, last, recommit: false }).await;
                 }
                 Effect::PutSlot { number, body } => {
                     if let SlotBody::Manifest(manifest) = &body {

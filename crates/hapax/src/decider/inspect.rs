@@ -19,7 +19,7 @@ use crate::{
 };
 use futures::{StreamExt, future, stream};
 use hapax_commit::{
-    Epoch, Handle,
+    Epoch, Handle, Positions,
     evidence::{
         Described, EndTxnAnswer, LaneFate, LaneLook, TransactionState, judge_described, judge_lane,
         may_be_aborted, may_hide_commits,
@@ -50,6 +50,9 @@ pub struct Transaction {
     pub outcome: Option<String>,
     /// The prepared transaction that the chain has in doubt: partitions, offsets, count, digest.
     pub handle: Option<Handle>,
+    /// Decider `transaction`: the committed positions of its shard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub positions: Option<Positions>,
 }
 
 /// What the chain says of an id.
@@ -63,6 +66,11 @@ pub enum Standing {
     },
     /// The last transaction that a kept checkpoint names on it is settled; what is open on it is nobody's.
     Settled {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Decider `transaction`: the newest committed epoch of its shard. What is open on it is written again.
+    Carried {
         /// The epoch.
         epoch: Epoch,
     },
@@ -160,6 +168,7 @@ impl CheckpointDecider {
             coordinator,
             outcome,
             handle,
+            positions: None,
         }
     }
 
@@ -497,7 +506,7 @@ impl CheckpointDecider {
     }
 }
 
-fn told(described: &Described) -> String {
+pub(super) fn told(described: &Described) -> String {
     match described {
         Described::Known { state, identity } => format!("{} {identity}", state.name()),
         Described::Forgotten => "not known".to_owned(),

@@ -20,13 +20,22 @@ mod repair;
 #[cfg(feature = "pipeline")]
 mod tidy;
 mod told;
+#[cfg(feature = "pipeline")]
+mod transaction;
 
 pub(crate) use brokers::Brokers;
+#[cfg(feature = "pipeline")]
+pub(crate) use change::foreign_cluster;
 #[cfg(feature = "pipeline")]
 pub use change::{CheckpointLine, CheckpointStanding};
 #[cfg(feature = "pipeline")]
 pub(crate) use checkpoint::{CheckpointDecider, CheckpointStart, Intent};
 pub(crate) use told::{marker_of, needs_person};
+#[cfg(feature = "pipeline")]
+pub(crate) use transaction::{
+    OwnIdentities, RecordAt, TransactionDecider, TransactionStart, bookmarked_by, carried_transactions,
+    nothing_to_end,
+};
 
 #[cfg(feature = "pipeline")]
 use crate::{
@@ -48,8 +57,8 @@ use tokio::sync::mpsc;
 /// Where a run goes on after it has taken over.
 #[derive(Clone, Debug)]
 pub struct Takeover {
-    /// Epoch of the first record.
-    pub epoch: Epoch,
+    /// Epoch of each shard's first record.
+    pub epochs: BTreeMap<ShardId, Epoch>,
     /// Positions of every split.
     pub positions: Positions,
     /// Identities of each lane's ids, as clearing them answered.
@@ -88,6 +97,9 @@ pub trait Decider: Send {
 
     /// Takes the job over from whatever ran before: claim, clear, resolve, clear the rest, read progress.
     fn take_over(&mut self) -> BoxFuture<'_, Result<Takeover, JobError>>;
+
+    /// Last before records are read: no partition that will be written holds an old transaction of the job open.
+    fn end_left_open(&self) -> BoxFuture<'_, Result<(), JobError>>;
 
     /// Drives the shards from barrier to barrier until the end.
     fn drive<'a>(

@@ -85,15 +85,7 @@ impl CheckpointDecider {
             };
             for (topic, partition) in self.sink_partitions(name, client).await? {
                 let ended = transaction::end_left_open(client, &topic, partition, id).await;
-                ended.map_err(|error| match error {
-                    LeftOpen::Refused(refused) => needs_person(&self.start.plan.name, &refused),
-                    LeftOpen::Unanswered(error) => JobError::kafka(
-                        format!(
-                            "asking whether {topic}-{partition} holds an old transaction of the job open"
-                        ),
-                        error,
-                    ),
-                })?;
+                ended.map_err(|error| left_open(&self.start.plan.name, (&topic, partition), error))?;
             }
         }
         Ok(())
@@ -119,6 +111,18 @@ impl CheckpointDecider {
         partitions.sort();
         partitions.dedup();
         Ok(partitions)
+    }
+}
+
+#[cfg(feature = "pipeline")]
+/// The error of a partition that may still hold an old transaction open.
+pub(super) fn left_open(job: &Name, (topic, partition): (&str, i32), error: LeftOpen) -> JobError {
+    match error {
+        LeftOpen::Refused(refused) => needs_person(job, &refused),
+        LeftOpen::Unanswered(error) => JobError::kafka(
+            format!("asking whether {topic}-{partition} holds an old transaction of the job open"),
+            error,
+        ),
     }
 }
 

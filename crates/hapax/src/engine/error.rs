@@ -108,6 +108,9 @@ impl From<JobError> for EngineError {
             JobError::Run { code, message } => Self::Run { code, message },
             JobError::NeedsPerson { code, message, .. } => Self::NeedsPerson { code, message },
             JobError::Superseded { job, mine, .. } => Self::Superseded { job, generation: mine.0 },
+            JobError::TakenOver { job, by } => {
+                Self::Run { code: Code::Superseded, message: format!("job {job}: taken over: {by}") }
+            }
             JobError::Bug { what } => Self::Bug { what },
         }
     }

@@ -3,6 +3,7 @@
 //! A run goes from a claim to its end. Whatever ends it, a failure in live operation, a restart in process or a
 //! restart after kill -9, the next run begins the same way: claim, clear, resolve, read progress, write.
 
+mod carried;
 mod durability;
 mod fork;
 pub(crate) mod shard;
@@ -14,7 +15,7 @@ mod worker;
 use crate::{
     cluster::Clusters,
     crash::{CrashPoints, Undisturbed},
-    decider::{CheckpointDecider, CheckpointStart, Decider, Intent, RunEnd, Takeover},
+    decider::{CheckpointDecider, CheckpointStart, Decider, Intent, OwnIdentities, RunEnd, Takeover},
     error::{Code, JobError},
     incident,
     job::Plan,
@@ -22,7 +23,7 @@ use crate::{
     source::SourceContext,
     stop::StopSignal,
 };
-use hapax_commit::{Epoch, Generation, RunNonce, Strategy};
+use hapax_commit::{DeciderKind, Epoch, Generation, RunNonce, Strategy};
 use hapax_host::{Host, Instant};
 use hapax_store::{Incarnation, Store};
 pub(crate) use start::Reach;
@@ -57,6 +58,9 @@ pub async fn run(plan: Plan, host: Host, options: RunOptions) -> Result<Summary,
     Life::new(plan, host, options).live().await
 }
 
+/// A run that has taken over.
+type Started = (Box<dyn Decider>, Takeover, worker::Setting);
+
 struct Life {
     plan: Arc<Plan>,
     host: Host,
@@ -78,6 +82,8 @@ struct Life {
     incarnation: Option<Incarnation>,
     /// Every run of this process.
     own_runs: Vec<RunNonce>,
+    /// The identities that they had, under decider `transaction`.
+    own_identities: OwnIdentities,
     /// `fresh` was asked for and is not done yet.
     fresh: bool,
     /// The checkpoint store, once it is opened.
@@ -105,6 +111,7 @@ impl Life {
             previous: None,
             incarnation: None,
             own_runs: Vec::new(),
+            own_identities: OwnIdentities::default(),
             fresh,
             store: None,
             store_waits: StoreWaits::default(),
@@ -207,16 +214,17 @@ impl Life {
         }
         self.has_worked = true;
         self.last = None;
-        let epoch = self.options.progress.borrow().epoch;
+        let committed = |progress: &Progress| (progress.epoch, progress.committed_ms);
+        let before = committed(&self.options.progress.borrow());
         let workers = worker::start(&setting, &takeover)?;
-        let ended = workers.drive(&mut decider, self.options.stop.clone()).await;
-        self.works = self.options.progress.borrow().epoch != epoch;
+        let ended = workers.drive(decider.as_mut(), self.options.stop.clone()).await;
+        self.works = committed(&self.options.progress.borrow()) != before;
         self.has_recorded |= self.works;
         ended
     }
 
     /// Takes over, for as long as patience and a wanted stop allow.
-    async fn started(&mut self) -> Result<(CheckpointDecider, Takeover, worker::Setting), JobError> {
+    async fn started(&mut self) -> Result<Started, JobError> {
         let (host, stop) = (self.host.clone(), self.options.stop.clone());
         let (patience, budget) = (self.patience(), self.plan.settings.stop_budget);
         let waits = self.store_waits.clone();
@@ -258,12 +266,23 @@ impl Life {
         }
     }
 
-    async fn take_over(&mut self) -> Result<(CheckpointDecider, Takeover, worker::Setting), JobError> {
+    async fn take_over(&mut self) -> Result<Started, JobError> {
+        match self.plan.decider() {
+            DeciderKind::Checkpoint => self.take_over_by_chain().await,
+            DeciderKind::Transaction => self.take_over_by_offsets().await,
+        }
+    }
+
+    fn opened(&mut self) -> Result<Store, JobError> {
+        match &self.store {
+            Some(store) => Ok(store.clone()),
+            None => Ok(self.store.insert(start::open(&self.plan, &self.host, &self.store_waits)?).clone()),
+        }
+    }
+
+    async fn take_over_by_chain(&mut self) -> Result<Started, JobError> {
         let clusters = Clusters::new(self.host.clone(), &self.plan.clusters);
-        let store = match &self.store {
-            Some(store) => store.clone(),
-            None => self.store.insert(start::open(&self.plan, &self.host, &self.store_waits)?).clone(),
-        };
+        let store = self.opened()?;
         let found = start::find(&self.plan, &self.host, &clusters, &store, self.fresh, self.previous).await?;
         self.check_incarnation(found.incarnation)?;
         self.fresh = false;
@@ -294,9 +313,10 @@ impl Life {
             layout: decider.shape().layout.clone(),
             naming: decider.naming(),
             transaction_timeout,
-            journal: decider.journal_place(),
+            journal: Some(decider.journal_place()),
+            carries: false,
         };
-        Ok((decider, takeover, setting))
+        Ok((Box::new(decider), takeover, setting))
     }
 
     fn decider(

@@ -22,6 +22,7 @@ use futures::future::select_all;
 use hapax_commit::{
     Epoch, Identity, LaneId, Naming, Positions, ShardId,
     cohort::{PreparedHandle, Share},
+    ledger::Carrier,
 };
 use hapax_host::{Host, Instant};
 use std::{collections::BTreeMap, future, sync::Arc, time::Duration};
@@ -31,7 +32,8 @@ use tokio::sync::mpsc;
 #[derive(Clone, Debug)]
 pub(crate) enum ToShard {
     /// End the open epoch; after the last one read no more.
-    Barrier { epoch: Epoch, last: bool },
+    /// `recommit`: its transaction carries the positions also where none has moved (decider `transaction`).
+    Barrier { epoch: Epoch, last: bool, recommit: bool },
     /// The outcome of an epoch is in the chain; identities that ending it answered, by lane.
     Recorded { epoch: Epoch, next: Arc<BTreeMap<LaneId, Identity>> },
 }
@@ -44,7 +46,7 @@ pub(crate) enum FromShard {
     /// The open epoch would outgrow its transaction.
     BarrierWanted { shard: ShardId, epoch: Epoch },
     /// Every writer is prepared.
-    Prepared { shard: ShardId, epoch: Epoch, share: Share },
+    Prepared { shard: ShardId, epoch: Epoch, share: Share, carrier: Option<Carrier> },
     /// Every split is at its end.
     Drained { shard: ShardId },
     /// The shard cannot go on; sticky for the run.
@@ -63,6 +65,8 @@ pub(crate) struct ShardStart {
     /// Identities of the lane's ids, by lane.
     pub(crate) identities: BTreeMap<LaneId, [Identity; 3]>,
     pub(crate) transaction_timeout: Duration,
+    /// Its transactions carry its positions.
+    pub(crate) carries: bool,
     /// Zero of the coordinator's monotonic milliseconds.
     pub(crate) zero: Instant,
     pub(crate) commands: mpsc::Receiver<ToShard>,
@@ -77,7 +81,7 @@ pub(crate) struct Surroundings {
     pub(crate) clusters: Clusters,
     pub(crate) counters: Arc<Counters>,
     pub(crate) crash: Arc<dyn CrashPoints>,
-    pub(crate) journal: JournalPlace,
+    pub(crate) journal: Option<JournalPlace>,
 }
 
 /// Runs a shard to its last barrier; a failure is told to the coordinator.
@@ -105,6 +109,7 @@ struct Shard {
     commands: mpsc::Receiver<ToShard>,
     events: mpsc::Sender<FromShard>,
     touched: bool,
+    carries: bool,
     barrier_wanted: bool,
     drained: bool,
 }
@@ -145,7 +150,8 @@ impl Shard {
                 naming: start.naming,
                 first: start.epoch,
                 transaction_timeout: start.transaction_timeout,
-                journal: Some(around.journal.clone()),
+                journal: around.journal.clone(),
+                carries: start.carries,
             };
             let mut writer = sink.writer(cx).await?;
             writer.begin(start.epoch);
@@ -166,6 +172,7 @@ impl Shard {
             commands: start.commands,
             events: start.events,
             touched: false,
+            carries: start.carries,
             barrier_wanted: false,
             drained: false,
             around,
@@ -177,8 +184,8 @@ impl Shard {
         loop {
             match self.next().await {
                 Next::Command(None) => return Ok(()),
-                Next::Command(Some(ToShard::Barrier { epoch, last })) => {
-                    self.end_epoch(epoch).await?;
+                Next::Command(Some(ToShard::Barrier { epoch, last, recommit })) => {
+                    self.end_epoch(epoch, recommit).await?;
                     if last {
                         return Ok(());
                     }
@@ -252,9 +259,12 @@ impl Shard {
     }
 
     /// The barrier: prepares every writer, hands the share over, opens the next epoch.
-    async fn end_epoch(&mut self, epoch: Epoch) -> Result<(), JobError> {
+    async fn end_epoch(&mut self, epoch: Epoch, recommit: bool) -> Result<(), JobError> {
         assert_eq!(epoch, self.epoch, "a barrier ends the epoch that the shard writes");
         self.around.crash.reach(Point::K0BeforeFlush, epoch);
+        if self.carries && (self.touched || recommit) {
+            each(&mut self.writers, &(), |writer, ()| writer.open_carrier()).await?;
+        }
         let (mut handles, mut journals) = (Vec::new(), Vec::new());
         let prepared = each(&mut self.writers, &epoch, |writer, epoch| writer.prepare(*epoch)).await?;
         for (index, (writer, prepared)) in self.writers.iter_mut().zip(prepared).enumerate() {
@@ -269,13 +279,14 @@ impl Shard {
             }
         }
         let share = Share { positions: self.positions.clone(), handles, journals, drained: self.drained };
+        let carrier = self.writers.iter_mut().find_map(|writer| writer.take_carrier());
         self.touched = false;
         self.barrier_wanted = false;
         self.epoch = epoch.next();
         for writer in &mut self.writers {
             writer.begin(self.epoch);
         }
-        self.tell(FromShard::Prepared { shard: self.shard, epoch, share }).await;
+        self.tell(FromShard::Prepared { shard: self.shard, epoch, share, carrier }).await;
         Ok(())
     }
 

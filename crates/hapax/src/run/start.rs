@@ -10,7 +10,7 @@ use super::{fork, surroundings, two_phase};
 use crate::{
     assignment::{All, Assignment},
     cluster::Clusters,
-    decider::Brokers,
+    decider::{Brokers, bookmarked_by},
     error::{Code, JobError},
     job::Plan,
     limits,
@@ -66,6 +66,7 @@ pub(super) async fn find(
     let name = &plan.name;
     let (incarnation, record) =
         if fresh { begin.anew().await? } else { begin.found_or_made(&brokers, previous.is_some()).await? };
+    begin.check_decider(record.decider)?;
     for (cluster, client) in brokers.transactional() {
         begin.check_cluster(&record, cluster, client)?;
     }
@@ -101,6 +102,7 @@ pub(super) async fn existing(
             message: format!("job {}: the checkpoint store {} has no such job", plan.name, begin.url()),
         });
     };
+    begin.check_decider(stored.record.decider)?;
     let (brokers, transaction_timeout) = match reach {
         Reach::All => {
             let brokers = Brokers::connect(host, clusters, plan).await?;
@@ -131,6 +133,55 @@ pub(super) async fn existing(
         brokers,
         transaction_timeout,
     })
+}
+
+/// The record of a new job.
+pub(super) async fn new_record(
+    plan: &Arc<Plan>,
+    host: &Host,
+    clusters: &Clusters,
+    store: &Store,
+) -> Result<JobRecord, JobError> {
+    Begin { plan, host, clusters, store: store.clone() }.record().await
+}
+
+/// Where a job of decider `transaction` stands in the checkpoint store.
+pub(super) struct Stored {
+    pub(super) record: JobRecord,
+    pub(super) chain: Chain,
+    /// The job had a life before this one, or is begun anew.
+    pub(super) begun_anew: bool,
+}
+
+/// Finds or makes the record of a job of decider `transaction` in the store.
+pub(super) async fn find_stored(
+    plan: &Arc<Plan>,
+    host: &Host,
+    clusters: &Clusters,
+    store: &Store,
+    brokers: &Brokers,
+    fresh: bool,
+) -> Result<Stored, JobError> {
+    let begin = Begin { plan, host, clusters, store: store.clone() };
+    let (incarnation, record) =
+        if fresh { begin.anew().await? } else { begin.found_or_made(brokers, false).await? };
+    begin.check_decider(record.decider)?;
+    for (cluster, client) in brokers.transactional() {
+        begin.check_cluster(&record, cluster, client)?;
+    }
+    let begun_anew = fresh || incarnation != Incarnation::FIRST;
+    Ok(Stored { record, chain: begin.store.chain(&plan.name, incarnation, 0), begun_anew })
+}
+
+/// How long transactions may stay open.
+pub(super) async fn transaction_timeout(
+    plan: &Arc<Plan>,
+    host: &Host,
+    clusters: &Clusters,
+    store: &Store,
+    brokers: &Brokers,
+) -> Result<Duration, JobError> {
+    Begin { plan, host, clusters, store: store.clone() }.transaction_timeout(brokers).await
 }
 
 struct Begin<'a> {
@@ -301,7 +352,11 @@ impl Begin<'_> {
             && let Err(lost) = self.refuse_lost_store(brokers, used).await
         {
             // Another first start may have made the record since, and begun with the ids.
-            stored = Some(self.stored().await?.ok_or(lost)?);
+            stored = self.stored().await?;
+            if stored.is_none() {
+                self.refuse_bookmarked(brokers).await?;
+                return Err(lost);
+            }
         }
         match stored {
             Some(stored) => {
@@ -310,6 +365,57 @@ impl Begin<'_> {
             }
             None => self.create().await,
         }
+    }
+
+    /// What makes epochs final is fixed with the job: the positions of one decider mean nothing to the other.
+    fn check_decider(&self, known: DeciderKind) -> Result<(), JobError> {
+        let wanted = self.plan.decider();
+        if known == wanted {
+            return Ok(());
+        }
+        Err(self.other_decider(known, "the checkpoint store says that the job was created with"))
+    }
+
+    fn other_decider(&self, known: DeciderKind, how: &str) -> JobError {
+        let (known, wanted) = (known.name(), self.plan.decider().name());
+        JobError::Configuration {
+            code: Code::JobChanged,
+            message: format!(
+                "job {}: {how} decider \"{known}\", and it would run with \"{wanted}\"{}; set decider = \"{known}\" at \
+                 the top of the file, or begin anew with --fresh",
+                self.plan.name,
+                match self.plan.settings.decider {
+                    Some(_) => ", as the file says",
+                    None => ", which is the default for its present sources and sinks",
+                }
+            ),
+        }
+    }
+
+    /// A job that the brokers know and the store does not, since it has committed positions with its transactions. Asked
+    /// only then: a cluster on which nobody uses groups need not have a coordinator of any.
+    async fn refuse_bookmarked(&self, brokers: &Brokers) -> Result<(), JobError> {
+        for (name, client) in brokers.transactional() {
+            let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY));
+            match bookmarked_by(client, &self.plan.name, patience).await {
+                Ok(marks) if marks.is_empty() => {}
+                Ok(_) => {
+                    let how = format!("its offsets on cluster {name} say that it runs with");
+                    return Err(self.other_decider(DeciderKind::Transaction, &how));
+                }
+                // Nothing that this decider needs: a principal may have no right to look at the group.
+                Err(error) if error.is_refusal() => {
+                    tracing::info!(job = %self.plan.name, "whether the job has committed offsets cannot be asked: {error}");
+                }
+                Err(error) => {
+                    return Err(JobError::kafka(
+                        format!("reading the offsets of group {}", self.plan.name),
+                        error,
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A store without this job, although there is one somewhere.
@@ -530,7 +636,7 @@ impl Begin<'_> {
         Ok(JobRecord {
             job: self.plan.name.clone(),
             created_ms: self.host.wall_ms(),
-            decider: DeciderKind::Checkpoint,
+            decider: self.plan.decider(),
             assignment: All.kind(),
             naming: self.plan.settings.naming.unwrap_or_default(),
             clusters: surroundings::clusters_now(self.clusters).await?,

@@ -4,7 +4,7 @@ use super::shard::{ShardStart, Surroundings, run_shard};
 use crate::{
     cluster::Clusters,
     crash::CrashPoints,
-    decider::{CheckpointDecider, Decider, RunEnd, ShardLinks, Takeover},
+    decider::{Decider, RunEnd, ShardLinks, Takeover},
     error::{Code, JobError},
     job::Plan,
     limits,
@@ -34,7 +34,10 @@ pub(super) struct Setting {
     pub(super) layout: Layout,
     pub(super) naming: Naming,
     pub(super) transaction_timeout: Duration,
-    pub(super) journal: JournalPlace,
+    /// Where journals are kept, if there can be any.
+    pub(super) journal: Option<JournalPlace>,
+    /// Transactions carry positions.
+    pub(super) carries: bool,
 }
 
 /// The workers of a run and the channels to their shards.
@@ -59,10 +62,11 @@ pub(super) fn start(setting: &Setting, takeover: &Takeover) -> Result<Workers, J
             shard,
             run: setting.run,
             positions: positions_of(splits, &takeover.positions),
-            epoch: takeover.epoch,
+            epoch: takeover.epochs[&shard],
             naming: setting.naming,
             identities: identities_of(shard, takeover),
             transaction_timeout: setting.transaction_timeout,
+            carries: setting.carries,
             zero,
             commands: receiver,
             events: events.clone(),
@@ -125,7 +129,7 @@ impl Workers {
     /// its budget lasts.
     pub(super) async fn drive(
         mut self,
-        decider: &mut CheckpointDecider,
+        decider: &mut dyn Decider,
         stop: StopSignal,
     ) -> Result<RunEnd, JobError> {
         let overdue = super::stop_overdue(&self.host, stop.clone(), self.stop_budget).shared();

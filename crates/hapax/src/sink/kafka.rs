@@ -18,6 +18,7 @@ use futures::future::try_join;
 use hapax_commit::{
     Epoch, Identity, Journal, LaneId, Name, TransactionVersion,
     lane::{Lane, LaneConfig, Outcome},
+    ledger::Carrier,
 };
 use hapax_kafka::{
     Client,
@@ -119,6 +120,7 @@ impl KafkaSinks {
             skipped: 0,
             epoch: Epoch::GENESIS,
             is_open: false,
+            carrier: None,
         })
     }
 
@@ -214,6 +216,8 @@ struct KafkaWriter {
     epoch: Epoch,
     /// The producer is open for `epoch`: something is, or is about to be, written in it.
     is_open: bool,
+    /// The transaction of the epoch that was prepared last, where it carries positions.
+    carrier: Option<Carrier>,
 }
 
 impl KafkaWriter {
@@ -408,6 +412,13 @@ impl KafkaWriter {
         let Mode::Lane(lane) = &mut self.mode else {
             return Ok(Prepared { records, ..Prepared::default() });
         };
+        if self.cx.carries {
+            let (transactional_id, identity) = lane.carrying(epoch);
+            let partitions = flushed.partitions.into_iter();
+            let partitions = partitions.map(|part| (part.topic, part.partition, part.last_offset)).collect();
+            self.carrier = Some(Carrier { transactional_id, identity, partitions });
+            return Ok(Prepared { records, ..Prepared::default() });
+        }
         let (written, deadline) = written(flushed, lifetime);
         let handle = lane.flushed(epoch, written).map_err(|fault| SinkError::BadRecord {
             sink: self.sink.name.clone(),
@@ -438,6 +449,19 @@ impl SinkWriter for KafkaWriter {
 
     fn prepare(&mut self, epoch: Epoch) -> BoxFuture<'_, Result<Prepared, SinkError>> {
         Box::pin(self.settle(epoch))
+    }
+
+    fn open_carrier(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        Box::pin(async move {
+            match &self.mode {
+                Mode::Lane(_) if self.cx.carries && !self.is_open => self.open().await,
+                Mode::Lane(_) | Mode::Idempotent(_) => Ok(()),
+            }
+        })
+    }
+
+    fn take_carrier(&mut self) -> Option<Carrier> {
+        self.carrier.take()
     }
 
     fn recorded(&mut self, epoch: Epoch, next: Option<Identity>) {

@@ -18,6 +18,7 @@ fn cx(host: &Host, shard: u32) -> WriterContext {
         journal: None,
         naming: Naming::Rotating,
         first: Epoch(1),
+        carries: false,
         transaction_timeout: Duration::from_secs(60),
     }
 }

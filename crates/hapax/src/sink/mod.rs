@@ -20,7 +20,7 @@ use crate::{
     lane::ProducerSettings,
     source::{BoxFuture, SourceTopic},
 };
-use hapax_commit::{Epoch, Handle, Identity, Journal, Name, Naming, ShardId};
+use hapax_commit::{Epoch, Handle, Identity, Journal, Name, Naming, ShardId, ledger::Carrier};
 use hapax_host::{Host, Instant};
 use std::{fmt, time::Duration};
 
@@ -57,6 +57,8 @@ pub struct WriterContext {
     pub transaction_timeout: Duration,
     /// Where a transactional sink keeps the journal of its epochs, if it is to have one.
     pub journal: Option<JournalPlace>,
+    /// For a transactional sink: its transactions carry the positions (decider `transaction`), so they have no handle.
+    pub carries: bool,
 }
 
 /// A prepared epoch of one writer.
@@ -105,6 +107,16 @@ pub trait SinkWriter: Send {
 
     /// The gate: returns when every record of the epoch is acknowledged.
     fn prepare(&mut self, epoch: Epoch) -> BoxFuture<'_, Result<Prepared, SinkError>>;
+
+    /// Opens the epoch's transaction where nothing was written in it yet, since it will carry the shard's positions.
+    fn open_carrier(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// The transaction of the epoch that was prepared last, once.
+    fn take_carrier(&mut self) -> Option<Carrier> {
+        None
+    }
 
     /// The outcome of `epoch` is in the chain: its id may be used again, under the identity that ending it
     /// answered (none where nothing was written).

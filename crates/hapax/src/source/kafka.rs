@@ -324,6 +324,14 @@ impl Source for KafkaSource {
         (self.end == End::Endless).then_some((&self.cluster, &self.topics))
     }
 
+    fn kafka_cluster(&self) -> Option<&Name> {
+        Some(&self.cluster)
+    }
+
+    fn kafka_partition<'a>(&self, split: &'a SplitId) -> Option<(&'a str, i32)> {
+        self.place(split)
+    }
+
     fn topics<'a>(&'a self, cx: &'a SourceContext) -> BoxFuture<'a, Result<Vec<SourceTopic>, SourceError>> {
         Box::pin(async move { self.found(&cx.clusters.client(&self.cluster).await?).await })
     }

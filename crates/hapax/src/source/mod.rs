@@ -105,6 +105,16 @@ pub trait Source: Send + Sync + fmt::Debug {
         None
     }
 
+    /// The cluster that it reads, for a source whose splits are Kafka partitions.
+    fn kafka_cluster(&self) -> Option<&Name> {
+        None
+    }
+
+    /// Topic and partition of one of its splits, for such a source.
+    fn kafka_partition<'a>(&self, _split: &'a SplitId) -> Option<(&'a str, i32)> {
+        None
+    }
+
     /// The topics that it reads.
     fn topics<'a>(&'a self, cx: &'a SourceContext) -> BoxFuture<'a, Result<Vec<SourceTopic>, SourceError>>;
 

@@ -1,0 +1,123 @@
+//! Positions on a carrier topic: sources that are not Kafka, or on another cluster than the sinks.
+
+use super::{Case, Hosted, Mode, On, PARTITIONS, PATIENCE, Point, TOTAL, crash_at, judges, per_partition};
+use std::{fmt::Write as _, fs};
+use xtask::{
+    hapax::{Feed, Part},
+    judge::{Audit, Expected, Numbers},
+};
+
+const VALUE: &str = r#"{"id":$id}"#;
+
+impl Case {
+    fn carrier(&self) -> String {
+        format!("{}.progress", self.job)
+    }
+
+    /// One offset for each shard, of a topic without records; and every number once, in the order of its source.
+    fn assert_carried(&self, shards: usize, when: &str) {
+        let offsets = self.offsets();
+        assert_eq!(offsets.len(), shards, "{when}: {offsets:?}");
+        assert!(offsets.iter().all(|offset| offset.topic == self.carrier() && offset.offset == 0), "{when}");
+        let bounds = judges().reader.end_offsets(&self.bootstrap, &self.carrier()).unwrap();
+        assert!(bounds.iter().all(|bounds| bounds.stable_end == 0), "{when}: it has no records");
+        self.await_nothing_open(when);
+        let audit = Audit {
+            topics: vec![self.sink()],
+            expected: Expected::Range { from: 0, count: TOTAL },
+            field: "id".to_owned(),
+            source_partitions: PARTITIONS,
+            value: None,
+        };
+        let report = judges().reader.audit(&self.bootstrap, &audit).unwrap();
+        assert!(report.is_exact(), "{when}: {report:?}");
+    }
+
+    /// Dies at each point in turn, then comes to its end.
+    fn kill_at_every_point(&self, shards: usize, when: &str) {
+        for point in Point::TRANSACTION {
+            let ended = self.run(&["--crash-at", &format!("{point}:{}", shards + 1)]);
+            assert!(matches!(ended.code, None | Some(0)), "{when} {point}: {}", ended.err);
+        }
+        let ended = self.run(&[]);
+        assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+        self.assert_carried(shards, when);
+    }
+}
+
+#[test]
+fn a_generators_positions_stand_beside_a_topic_of_their_own() {
+    for version in [0, 2] {
+        let when = format!("generated v{version}");
+        let case = Case::new(&when, On::Ours(version), "");
+        let source = format!(
+            "[[source]]\ngenerator = {{ count = {TOTAL}, rate = 400, partitions = {PARTITIONS}, value = '{VALUE}' }}\n"
+        );
+        case.write("transaction_timeout = \"60s\"\n", &source);
+        case.kill_at_every_point(PARTITIONS as usize, &when);
+    }
+}
+
+#[test]
+fn a_files_positions_stand_beside_a_topic_of_their_own() {
+    let case = Case::new("lines", On::Ours(2), "");
+    let mut text = String::new();
+    (0..TOTAL).for_each(|id| writeln!(text, "{{\"id\":{id}}}").unwrap());
+    fs::write(case.folder.join("in.ndjson"), text).unwrap();
+    case.write("transaction_timeout = \"60s\"\n", "[[source]]\nfile = \"PATH/in.ndjson\"\n");
+    case.kill_at_every_point(1, "lines");
+}
+
+/// H13: the sink's cluster does not have the source's topics, and refuses offsets of them.
+#[test]
+fn positions_in_another_cluster_stand_beside_a_topic_of_the_sinks_cluster() {
+    let case = Case::new("two clusters", On::Ours(2), "");
+    let other = Hosted::of_seed(2, 4_711);
+    let source = case.source();
+    let bootstrap = other.broker.bootstrap();
+    judges().reader.create_topic(&bootstrap, &source, PARTITIONS, &[]).unwrap();
+    let text = case.kafka_source().replace("[[source]]", "[[source]]\ncluster = \"other\"");
+    let text = format!("[cluster.other]\nbrokers = \"{bootstrap}\"\n{text}");
+    case.write("transaction_timeout = \"60s\"\n", &text);
+    let file = fs::read_to_string(&case.file).unwrap();
+    fs::write(&case.file, file.replace("[[sink]]", "[[sink]]\ncluster = \"main\"")).unwrap();
+    let next = |from: u64| match from {
+        TOTAL => Part::End,
+        _ => Part::Write(Numbers::new(PARTITIONS, 80)),
+    };
+    let mut feed = Feed::start(judges().feeder.clone(), &bootstrap, &source, super::FEED_PAUSE, next);
+    let mut first = case.start("first", &["--crash-at", &crash_at(Point::K1oOffsetsTaken, Mode::Kill)]);
+    Case::await_crash(&mut first, Point::K1oOffsetsTaken, Mode::Kill);
+    let mut second = case.start("second", &[]);
+    assert_eq!(feed.join().unwrap(), TOTAL);
+    second.demand_exit(0, PATIENCE).unwrap();
+    case.assert_carried(PARTITIONS as usize, "two clusters");
+    let marks = case.offsets();
+    let end = format!("\"next\":{}", per_partition());
+    assert!(marks.iter().all(|mark| mark.metadata.contains(&end)), "{marks:?}");
+}
+
+#[test]
+fn positions_that_would_not_fit_beside_an_offset_are_refused_before_the_first_record() {
+    let case = Case::new("too long", On::Ours(2), "");
+    let source =
+        format!("[[source]]\ngenerator = {{ count = 10000, partitions = 500, value = '{VALUE}' }}\n");
+    case.write("transaction_timeout = \"60s\"\n[run]\nshards = 2", &source);
+    let ended = case.run(&[]);
+    ended.says(2, "the positions of shard 0 (250 splits) take up to");
+    ended.says(2, "the broker takes 4096 (offset.metadata.max.bytes)");
+    assert!(!judges().reader.topics(&case.bootstrap).unwrap().contains(&case.carrier()), "nothing was made");
+    let ended = case.run(&["--set", "run.shards=100", "--crash-at", "K5:3"]);
+    assert_eq!(ended.code, None, "more shards have less each: {}", ended.err);
+}
+
+#[test]
+fn a_carrier_topic_that_was_deleted_is_no_first_start() {
+    let case = Case::new("no carrier", On::Ours(2), "");
+    let source =
+        format!("[[source]]\ngenerator = {{ rate = 400, partitions = {PARTITIONS}, value = '{VALUE}' }}\n");
+    case.write("transaction_timeout = \"60s\"\n", &source);
+    assert_eq!(case.run(&["--crash-at", "K5:8"]).code, None);
+    judges().reader.delete_topic(&case.bootstrap, &case.carrier()).unwrap();
+    case.run(&[]).says(4, "E0420");
+}

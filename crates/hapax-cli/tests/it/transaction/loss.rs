@@ -1,0 +1,128 @@
+//! Offsets that are missing, reset or expired: a person's business, never a first start.
+
+use super::{Case, On, PARTITIONS, judges};
+use std::fs;
+use xtask::{kafka::Version, tools::Tools};
+
+const GROUPS: &str = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
+const EIGHT_DAYS_MS: i64 = 8 * 24 * 60 * 60 * 1_000;
+
+const STORE: &str = "[checkpoint]\nstore = \"file://PATH/store\"\ninterval = \"60ms\"";
+
+impl Case {
+    /// Apache Kafka's own tool, at any broker.
+    fn groups(&self, arguments: &[&str]) {
+        let tools = Tools::new(Version::V4_4).unwrap();
+        let all = [&["--bootstrap-server", &self.bootstrap, "--group", &self.job][..], arguments].concat();
+        let output = tools.run(GROUPS, &all).unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}");
+    }
+
+    /// Half done: the job has begun and is not finished.
+    fn half_done(&self) {
+        let ended = self.run(&["--crash-at", &format!("K5:{}", 2 * PARTITIONS)]);
+        assert_eq!(ended.code, None, "{}", ended.err);
+    }
+}
+
+#[test]
+fn offsets_that_a_tool_has_reset_stop_the_job_and_fresh_begins_anew() {
+    let case = Case::new("reset", On::Ours(2), "");
+    let feed = case.feed();
+    case.half_done();
+    drop(feed);
+    case.groups(&[
+        "--reset-offsets",
+        "--to-earliest",
+        "--execute",
+        "--topic",
+        &format!("{}:1", case.source()),
+    ]);
+    let ended = case.run(&[]);
+    ended.says(4, "E0420");
+    ended.says(4, &format!("the committed offset of {}-1: nothing stands beside the offset", case.source()));
+    ended.says(4, "--fresh");
+}
+
+#[test]
+fn an_offset_that_is_missing_among_others_is_named() {
+    let case = Case::new("missing", On::Ours(2), "");
+    let feed = case.feed();
+    case.half_done();
+    drop(feed);
+    case.groups(&["--delete-offsets", "--topic", &format!("{}:2", case.source())]);
+    case.run(&[]).says(4, &format!("without a committed offset: {}-2", case.source()));
+}
+
+#[test]
+fn offsets_that_are_all_gone_are_no_first_start_while_coordinators_know_the_job() {
+    let case = Case::new("all-gone", On::Ours(2), "");
+    let feed = case.feed();
+    case.half_done();
+    drop(feed);
+    case.groups(&["--delete-offsets", "--topic", &case.source()]);
+    case.run(&[]).says(4, "it has run before: the brokers know");
+}
+
+/// After a week brokers have forgotten offsets and ids alike; a store has not.
+#[test]
+fn a_job_with_a_store_knows_that_its_offsets_have_expired() {
+    let case = Case::new("expired", On::Ours(2), STORE);
+    let feed = case.feed();
+    case.half_done();
+    drop(feed);
+    let hosted = case.hosted.as_ref().unwrap();
+    hosted.broker.jump_clock(EIGHT_DAYS_MS).unwrap();
+    let began = std::time::Instant::now();
+    while !case.offsets().is_empty() {
+        assert!(began.elapsed() < super::PATIENCE, "offsets expire");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    case.run(&[]).says(4, "E0420");
+}
+
+#[test]
+fn a_foreign_offset_in_the_group_of_a_new_job_stops_it() {
+    let case = Case::new("foreign", On::Ours(2), "");
+    case.fill();
+    case.groups(&["--reset-offsets", "--to-earliest", "--execute", "--topic", &case.source()]);
+    case.run(&[]).says(4, "nothing stands beside the offset");
+    let ended = case.run(&["--fresh"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    case.assert_done("begun anew");
+    assert_eq!(judges().reader.group_offsets(&case.bootstrap, &case.job).unwrap().len(), PARTITIONS as usize);
+}
+
+#[test]
+fn a_job_does_not_flip_its_decider() {
+    let case = Case::new("flip", On::Ours(2), STORE);
+    case.fill();
+    assert_eq!(case.run(&[]).code, Some(0));
+    let ended = case.run(&["--set", "decider=checkpoint"]);
+    ended.says(
+        2,
+        "created with decider \"transaction\", and it would run with \"checkpoint\", as the file says",
+    );
+    // Also where the store is another one.
+    let ended =
+        case.run(&["--set", "decider=checkpoint", "--set", "checkpoint.store=file:///tmp/hapax-no-such"]);
+    ended.says(2, "say that it runs with decider \"transaction\"");
+    fs::remove_dir_all("/tmp/hapax-no-such").unwrap();
+    case.assert_done("untouched");
+}
+
+#[test]
+fn a_checkpoint_job_does_not_become_a_transaction_job() {
+    let case = Case::new("flip-back", On::Ours(2), STORE);
+    case.fill();
+    let ended = case.run(&["--set", "decider=checkpoint"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    case.run(&[]).says(2, "created with decider \"checkpoint\", and it would run with \"transaction\"");
+    // Without its store there is nothing but the brokers to remember it.
+    let text = fs::read_to_string(&case.file).unwrap();
+    let without: Vec<&str> = text.lines().filter(|line| !line.starts_with("store =")).collect();
+    fs::write(&case.file, without.join("\n")).unwrap();
+    case.run(&[]).says(4, "it has run before");
+    case.assert_exact("untouched");
+}

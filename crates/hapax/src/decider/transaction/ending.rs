@@ -1,0 +1,157 @@
+//! The three requests that end an epoch: its offsets, EndTxn, and the look whether everybody was told.
+
+use super::{TransactionDecider, identity::marker_of};
+use crate::{
+    decider::told::needs_person,
+    error::{Code, JobError},
+    limits,
+};
+use hapax_commit::{Epoch, Name, TransactionVersion, ledger::Carrier};
+use hapax_host::{Deadline, Host};
+use hapax_kafka::{
+    Client, ClientError, KafkaCode,
+    admin::{self, OFFSETS_TOPIC, offsets_partition},
+    transaction::{self, CarryingTransaction, EndTxnAnswer, EndedTransaction, OffsetToCommit},
+};
+use std::{collections::BTreeSet, time::Duration};
+
+/// Ends epochs on one cluster. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    host: Host,
+    client: Client,
+    version: TransactionVersion,
+    job: Name,
+    group: String,
+    timeout: Duration,
+}
+
+impl TransactionDecider {
+    pub(super) fn ending(&self) -> Ending {
+        Ending {
+            host: self.start.host.clone(),
+            client: self.client.clone(),
+            version: self.version,
+            job: self.start.plan.name.clone(),
+            group: self.home.group(),
+            timeout: self.start.transaction_timeout,
+        }
+    }
+}
+
+impl Ending {
+    /// Makes offsets a part of the transaction, every one of them. Longer than the transaction lives it is not tried.
+    pub(super) async fn send_offsets(
+        &self,
+        carrier: &Carrier,
+        offsets: &[OffsetToCommit],
+    ) -> Result<(), JobError> {
+        let id = carrier.transactional_id.to_string();
+        let transaction =
+            CarryingTransaction { transactional_id: &id, identity: carrier.identity, version: self.version };
+        let deadline = Deadline::after(self.host.now(), Some(self.timeout));
+        let sent =
+            transaction::commit_offsets(&self.client, transaction, &self.group, offsets, deadline).await;
+        sent.map_err(|error| self.refused_offsets(&id, error))
+    }
+
+    fn refused_offsets(&self, id: &str, error: ClientError) -> JobError {
+        let with_members = [
+            KafkaCode::UNKNOWN_MEMBER_ID,
+            KafkaCode::ILLEGAL_GENERATION,
+            KafkaCode::REBALANCE_IN_PROGRESS,
+            KafkaCode::FENCED_INSTANCE_ID,
+            KafkaCode::FENCED_MEMBER_EPOCH,
+            KafkaCode::STALE_MEMBER_EPOCH,
+        ];
+        let hint = match error.code() {
+            Some(code) if with_members.contains(&code) => format!(
+                ": consumers are members of a group of this name, and a job's group is its own; stop them, or name them \
+                 or the job otherwise (group {})",
+                self.group
+            ),
+            Some(KafkaCode::GROUP_AUTHORIZATION_FAILED) => {
+                ": grant READ on the group to the job's principal".to_owned()
+            }
+            Some(KafkaCode::TOPIC_AUTHORIZATION_FAILED) => {
+                ": grant READ on the topics whose offsets are committed to the job's principal".to_owned()
+            }
+            Some(_) | None => String::new(),
+        };
+        JobError::kafka(
+            format!("committing the offsets of group {} in transaction {id}{hint}", self.group),
+            error,
+        )
+    }
+
+    /// EndTxn(commit), until the answer is definite.
+    pub(super) async fn commit(&self, carrier: &Carrier, on_written: impl FnMut() + Send) -> EndTxnAnswer {
+        let id = carrier.transactional_id.to_string();
+        let (identity, never) = (carrier.identity, Deadline::NEVER);
+        transaction::end_txn(&self.client, &id, identity, self.version, true, never, on_written).await
+    }
+
+    /// Nothing is lost: what is not committed is read and written again.
+    pub(super) fn not_committed(&self, epoch: Epoch, carrier: &Carrier, answer: &EndTxnAnswer) -> JobError {
+        JobError::Run {
+            code: Code::Disturbed,
+            message: format!(
+                "job {}: the transaction {} of epoch {epoch} was not committed as far as is known ({answer:?}): timed out, \
+                 or taken over; the next run reads what is committed and goes on from there",
+                self.job, carrier.transactional_id
+            ),
+        }
+    }
+
+    /// Waits until every partition knows of the commit: those with records, and that of the offsets.
+    pub(super) async fn tell(
+        &self,
+        carrier: &Carrier,
+        offsets: &BTreeSet<(String, i32)>,
+    ) -> Result<(), JobError> {
+        let partitions: Vec<_> =
+            carrier.partitions.iter().map(|(topic, number, last)| (topic.as_str(), *number, *last)).collect();
+        self.complete(carrier, &partitions).await?;
+        if self.offsets_are_stable(offsets).await? {
+            return Ok(());
+        }
+        let topic = self.client.topics(&[OFFSETS_TOPIC]).await;
+        let topic =
+            topic.map_err(|error| JobError::kafka(format!("asking for topic {OFFSETS_TOPIC}"), error))?;
+        let count = topic.first().map_or(0, |topic| topic.partitions.len());
+        let partition = offsets_partition(&self.group, i32::try_from(count).unwrap_or(i32::MAX));
+        self.complete(carrier, &[(OFFSETS_TOPIC, partition, i64::MAX)]).await
+    }
+
+    async fn complete(&self, carrier: &Carrier, partitions: &[(&str, i32, i64)]) -> Result<(), JobError> {
+        let ended = EndedTransaction {
+            transactional_id: &carrier.transactional_id.to_string(),
+            identity: marker_of(carrier.identity, self.version),
+            commit: true,
+            partitions,
+        };
+        let complete = transaction::complete(&self.client, &ended).await;
+        complete.map_err(|refused| needs_person(&self.job, &refused))
+    }
+
+    /// Are these offsets beyond change, within the time that markers take?
+    async fn offsets_are_stable(&self, places: &BTreeSet<(String, i32)>) -> Result<bool, JobError> {
+        let began = self.host.now();
+        let mut pause = limits::UNSTABLE_PAUSE;
+        loop {
+            let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
+            let offsets = admin::committed_offsets(&self.client, &self.group, true, patience).await;
+            let offsets = offsets.map_err(|error| {
+                JobError::kafka(format!("reading the offsets of group {}", self.group), error)
+            })?;
+            if !offsets.unstable.iter().any(|place| places.contains(place)) {
+                return Ok(true);
+            }
+            if self.host.now().saturating_duration_since(began) >= limits::UNTOLD_OFFSETS {
+                return Ok(false);
+            }
+            self.host.sleep(self.host.jitter(pause)).await;
+            pause = (pause * 2).min(limits::UNSTABLE_PAUSE_MAX);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The first transaction of a job: start and end positions of every split of every shard, before a record is read.
+//!
+//! One transaction on one id, so that there is one genesis, whoever else begins the job at the same time: an id has one
+//! owner, the offsets are read after it is taken, and the first commit is found by every later reader. Until then no
+//! other id of the job is touched, which is how a start that died here is told from offsets that were lost.
+
+use super::{Cleared, RecordAt, TransactionDecider};
+use crate::{
+    error::{Code, JobError},
+    limits,
+};
+use hapax_commit::{
+    Bookmark, Claim, Epoch, Generation, Identity, RunNonce, ShardId, Slot, SlotBody, SlotNumber,
+    TransactionalId,
+    bookmark::{self, FoundOffset, Past},
+    ledger::Carrier,
+};
+use hapax_host::Deadline;
+use hapax_kafka::{
+    admin::{self, NewTopic},
+    transaction::{self, EndTxnAnswer, ListFilter},
+};
+use hapax_store::PutOutcome;
+use std::collections::BTreeSet;
+
+impl TransactionDecider {
+    /// Commits genesis, if nobody else has, and records that.
+    pub(super) async fn begin(&mut self) -> Result<(), JobError> {
+        let overwrites = match self.start.record_at {
+            RecordAt::Store { overwrites, .. } | RecordAt::Nowhere { overwrites } => overwrites,
+            RecordAt::Offsets => false,
+        };
+        if overwrites {
+            self.clear(&self.ids_of_former_life().await?).await?;
+        } else if matches!(self.start.record_at, RecordAt::Nowhere { .. }) {
+            self.refuse_past().await?;
+        }
+        let id = self.genesis_id();
+        let cleared = self.clear(std::slice::from_ref(&id)).await?;
+        let found = self.stable_offsets(&cleared).await?;
+        if overwrites || !self.is_begun(&found).await? {
+            self.make_carrier_topic().await?;
+            self.commit_genesis(&id, &cleared).await?;
+        }
+        self.record_genesis().await
+    }
+
+    fn genesis_id(&self) -> TransactionalId {
+        self.lane(ShardId(0)).transactional_id(&self.start.plan.name, Epoch::GENESIS)
+    }
+
+    /// Ids of the present layout, and those that bookmarks of the former life tell of.
+    async fn ids_of_former_life(&self) -> Result<Vec<TransactionalId>, JobError> {
+        let offsets = self.group_offsets(false).await?;
+        let marks = offsets.committed.iter().filter_map(|offset| Bookmark::parse(&offset.metadata).ok());
+        let shards = marks.filter(|mark| mark.job == self.start.plan.name).map(|mark| mark.shards).max();
+        let shards = shards.unwrap_or(0).min(crate::job::MAX_SHARDS);
+        let former = (0..shards).map(ShardId).flat_map(|shard| {
+            let job = &self.start.plan.name;
+            self.lane(shard).transactional_ids(job)
+        });
+        Ok(former.chain(self.ids()).collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    /// A job without offsets that coordinators know has lost them.
+    async fn refuse_past(&self) -> Result<(), JobError> {
+        let mut past = bookmark::judge_past(&self.genesis_id(), &self.looks);
+        if matches!(past, Past::None | Past::Interrupted)
+            && let Some(listed) = self.listed().await?
+        {
+            past = Past::Known(listed);
+        }
+        match past {
+            Past::None | Past::Interrupted => Ok(()),
+            Past::Known(_) if self.is_bookmarked().await? => Err(JobError::Run {
+                code: Code::Disturbed,
+                message: format!("job {}: another run has begun it meanwhile", self.start.plan.name),
+            }),
+            Past::Known(id) => Err(self.progress_lost(&format!(
+                "no offset of it is committed, but it has run before: the brokers know {id} (where it ran with decider \
+                 \"checkpoint\", set that, with its store)"
+            ))),
+            Past::Unanswered(id, why) => Err(JobError::Run {
+                code: Code::Unreachable,
+                message: format!(
+                    "job {}: asking whether {id} is known: {why}; a job whose past is not known is not begun",
+                    self.start.plan.name
+                ),
+            }),
+        }
+    }
+
+    /// Whoever begins the job commits genesis before it touches any other id: asked after the ids, this tells the two
+    /// apart.
+    async fn is_bookmarked(&self) -> Result<bool, JobError> {
+        let offsets = self.group_offsets(false).await?;
+        let marks = offsets.committed.iter().filter_map(|offset| Bookmark::parse(&offset.metadata).ok());
+        let ours = marks.filter(|mark| mark.job == self.start.plan.name).count();
+        Ok(ours > 0 || !self.unstable(&offsets).is_empty())
+    }
+
+    /// An id of the job beside that of genesis, also of shards that the present file does not have.
+    async fn listed(&self) -> Result<Option<TransactionalId>, JobError> {
+        let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY * 3));
+        let listed = transaction::list_transactions(&self.client, &ListFilter::default(), patience).await;
+        let listed =
+            listed.map_err(|error| JobError::kafka("listing the transactions of the cluster", error))?;
+        let ids = listed.iter().filter_map(|listed| TransactionalId::parse(&listed.transactional_id));
+        let mut ours = ids.filter(|id| id.job == self.start.plan.name && *id != self.genesis_id());
+        Ok(ours.next())
+    }
+
+    /// Is genesis committed already, by another start or by one that died behind it?
+    async fn is_begun(&self, found: &[FoundOffset]) -> Result<bool, JobError> {
+        if found.is_empty() {
+            return Ok(false);
+        }
+        let progress = self.judge(found).await?;
+        let at_genesis = progress.shards.values().all(|shard| {
+            let same =
+                shard.positions.iter().all(|(split, at)| self.start.record.genesis.get(split) == Some(at));
+            shard.epoch == Epoch::GENESIS && same
+        });
+        match self.start.record_at {
+            RecordAt::Store { .. } if !at_genesis => Err(JobError::NeedsPerson {
+                code: Code::StoreLost,
+                message: format!(
+                    "job {}: the checkpoint store has a new record of the job, and the offsets of group {} say that it \
+                     has run before; with the former store back it goes on, take the store out of the file if it ran \
+                     without one, or begin anew with --fresh, which may write records a second time",
+                    self.start.plan.name,
+                    self.home.group()
+                ),
+                incident: None,
+            }),
+            RecordAt::Store { .. } | RecordAt::Nowhere { .. } | RecordAt::Offsets => Ok(true),
+        }
+    }
+
+    async fn make_carrier_topic(&self) -> Result<(), JobError> {
+        let Some((topic, partitions)) = self.home.carrier() else { return Ok(()) };
+        let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY * 3));
+        let made =
+            admin::create_topics(&self.client, &[NewTopic::new(topic.clone(), partitions)], patience).await;
+        made.map_err(|error| {
+            JobError::kafka(format!("making topic {topic}, which carries positions"), error)
+        })?;
+        let found = crate::source::described_topics(&self.client, &[&topic]).await;
+        let found = found.map_err(|error| JobError::kafka(format!("looking at topic {topic}"), error))?;
+        let there = found.first().map_or(0, |topic| topic.partitions.len());
+        if there >= usize::try_from(partitions).unwrap_or(usize::MAX) {
+            return Ok(());
+        }
+        Err(JobError::NeedsPerson {
+            code: Code::TopicChanged,
+            message: format!(
+                "job {}: topic {topic} has {there} partitions, and needs one for each of {partitions} shards; it holds \
+                 nothing but offsets of this job, so delete it or add partitions",
+                self.start.plan.name
+            ),
+            incident: None,
+        })
+    }
+
+    async fn commit_genesis(&self, id: &TransactionalId, cleared: &Cleared) -> Result<(), JobError> {
+        let identity: Identity = cleared.0[id];
+        let carrier = Carrier { transactional_id: id.clone(), identity, partitions: Vec::new() };
+        let mut offsets = Vec::new();
+        for (&shard, splits) in &self.start.record.layout.shards {
+            let genesis = &self.start.record.genesis;
+            let positions =
+                splits.iter().filter_map(|split| Some((split.clone(), genesis.get(split)?.clone())));
+            offsets.extend(self.home.offsets(shard, Epoch::GENESIS, identity, &positions.collect()));
+        }
+        let ending = self.ending();
+        ending.send_offsets(&carrier, &offsets).await?;
+        self.start.own.ending(id, identity, self.version);
+        match ending.commit(&carrier, || {}).await {
+            EndTxnAnswer::Committed { next } => self.start.own.add(id, next),
+            answer => return Err(ending.not_committed(Epoch::GENESIS, &carrier, &answer)),
+        }
+        tracing::info!(job = %self.start.plan.name, "start positions are committed");
+        Ok(())
+    }
+
+    /// The one slot of the chain: behind it records are read, so that without offsets the job has lost them.
+    async fn record_genesis(&self) -> Result<(), JobError> {
+        let RecordAt::Store { chain, .. } = &self.start.record_at else { return Ok(()) };
+        let ids = [(self.client.cluster_id().to_owned(), self.ids())].into();
+        let by = format!("process {}", std::process::id());
+        let slot = Slot {
+            number: SlotNumber::FIRST,
+            run: RunNonce(self.start.host.random_u128()),
+            generation: Generation(SlotNumber::FIRST.0),
+            written_ms: self.start.host.wall_ms(),
+            body: SlotBody::Claim(Claim {
+                ids,
+                layout: self.start.record.layout.number,
+                naming: self.start.record.naming,
+                by,
+            }),
+        };
+        match chain.put(&slot).await {
+            PutOutcome::Stored | PutOutcome::Taken(_) => Ok(()),
+            PutOutcome::Unknown(error) => {
+                let attempted = format!("job {}: recording that it has begun", self.start.plan.name);
+                Err(JobError::store(attempted, error))
+            }
+        }
+    }
+}

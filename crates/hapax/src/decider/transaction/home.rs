@@ -1,0 +1,255 @@
+//! Where a job's positions are committed: as the offsets of the source's own group, or on a carrier topic.
+//!
+//! Owns which (topic, partition) a split or shard has, and what stands beside its offset. Where the source's partitions
+//! are on the sink's cluster, theirs are used, so that tools show the job's lag; else `<job>.progress` has a partition
+//! for each shard and no records, since a broker refuses offsets of topics that it lacks.
+
+use super::TransactionStart;
+use crate::{
+    error::{Code, JobError},
+    job::Plan,
+    limits,
+};
+use hapax_commit::{
+    Bookmark, Epoch, Identity, JobRecord, Layout, Name, Position, Positions, ProducerEpoch, ProducerId,
+    Reading, ShardId, SplitId, TopicId,
+    bookmark::{self, CARRIER_OFFSET},
+};
+use hapax_host::Deadline;
+use hapax_kafka::{
+    Client, ClientError,
+    admin::{self, CommittedOffset},
+    transaction::OffsetToCommit,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where positions are committed.
+#[derive(Clone, Debug)]
+pub(super) struct Home {
+    pub(super) kind: bookmark::Home,
+    job: Name,
+    layout: u32,
+    shards: u32,
+    splits: u32,
+    /// Topic and partition of each split (group) or shard (carrier).
+    places: BTreeMap<Key, (String, i32)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Split(SplitId),
+    Shard(ShardId),
+}
+
+/// The cluster of the exactly-once sinks.
+pub(super) fn sink_cluster(plan: &Plan) -> &Name {
+    let mut clusters = plan.transactional_clusters().into_iter();
+    clusters.next().expect("decider transaction is planned only with exactly-once sinks on one cluster")
+}
+
+/// The group whose offsets are a job's progress.
+pub(super) fn group(job: &Name) -> String {
+    job.to_string()
+}
+
+impl Home {
+    /// The home of a job's record.
+    pub(super) async fn of(start: &TransactionStart, sink: &Client) -> Result<Self, JobError> {
+        let TransactionStart { plan, record, .. } = start;
+        let in_group = places_in_group(start, sink).await?.filter(are_distinct);
+        let (kind, places) = match in_group {
+            Some(places) => (bookmark::Home::Group, places),
+            None => (bookmark::Home::Carrier, places_on_carrier(record)),
+        };
+        let layout = &record.layout;
+        let home = Self {
+            kind,
+            job: plan.name.clone(),
+            layout: layout.number,
+            shards: layout.shards.len() as u32,
+            splits: layout.shards.values().map(|splits| splits.len() as u32).sum(),
+            places,
+        };
+        home.check_room(layout, &start.record.genesis, metadata_limit(start, sink).await)?;
+        Ok(home)
+    }
+
+    /// The group.
+    pub(super) fn group(&self) -> String {
+        group(&self.job)
+    }
+
+    /// The carrier topic's name and partitions, where there is one.
+    pub(super) fn carrier(&self) -> Option<(String, i32)> {
+        match self.kind {
+            bookmark::Home::Group => None,
+            bookmark::Home::Carrier => {
+                Some((carrier_of(&self.job), i32::try_from(self.shards).unwrap_or(i32::MAX)))
+            }
+        }
+    }
+
+    /// Every place where an offset of the job is committed.
+    pub(super) fn places(&self) -> BTreeSet<&(String, i32)> {
+        self.places.values().collect()
+    }
+
+    /// The topics of those places.
+    pub(super) fn topics(&self) -> BTreeSet<&str> {
+        self.places.values().map(|(topic, _)| topic.as_str()).collect()
+    }
+
+    /// Where a shard's offsets are.
+    pub(super) fn places_of(&self, layout: &Layout, shard: ShardId) -> BTreeSet<(String, i32)> {
+        let splits = layout.shards.get(&shard).into_iter().flatten();
+        let keys = splits.map(|split| Key::Split(split.clone())).chain([Key::Shard(shard)]);
+        keys.filter_map(|key| self.places.get(&key).cloned()).collect()
+    }
+
+    /// The offsets of a shard's epoch, every one of them.
+    pub(super) fn offsets(
+        &self,
+        shard: ShardId,
+        epoch: Epoch,
+        by: Identity,
+        positions: &Positions,
+    ) -> Vec<OffsetToCommit> {
+        let bookmark = |positions: Positions| Bookmark {
+            job: self.job.clone(),
+            layout: self.layout,
+            shards: self.shards,
+            splits: self.splits,
+            shard,
+            epoch,
+            by,
+            at: Reading::Positions(positions),
+        };
+        match self.kind {
+            bookmark::Home::Group => positions
+                .iter()
+                .map(|(split, position)| {
+                    let (topic, partition) = &self.places[&Key::Split(split.clone())];
+                    OffsetToCommit {
+                        topic: topic.clone(),
+                        partition: *partition,
+                        offset: i64::try_from(position.next).unwrap_or(i64::MAX),
+                        leader_epoch: position.leader_epoch,
+                        metadata: bookmark([(split.clone(), position.clone())].into()).to_text(),
+                    }
+                })
+                .collect(),
+            bookmark::Home::Carrier => {
+                let (topic, partition) = &self.places[&Key::Shard(shard)];
+                vec![OffsetToCommit {
+                    topic: topic.clone(),
+                    partition: *partition,
+                    offset: CARRIER_OFFSET,
+                    leader_epoch: None,
+                    metadata: bookmark(positions.clone()).to_text(),
+                }]
+            }
+        }
+    }
+
+    /// What will ever stand beside an offset has room there: asked before the first record is read.
+    fn check_room(&self, layout: &Layout, genesis: &Positions, limit: usize) -> Result<(), JobError> {
+        let by = Identity { producer_id: ProducerId(i64::MAX), producer_epoch: ProducerEpoch(i16::MAX) };
+        for (&shard, splits) in &layout.shards {
+            let longest = splits.iter().map(|split| (split.clone(), longest(genesis.get(split)))).collect();
+            let offsets = self.offsets(shard, Epoch(u64::MAX), by, &longest);
+            let size = offsets.iter().map(|offset| offset.metadata.encode_utf16().count()).max();
+            if let Some(size) = size.filter(|&size| size > limit) {
+                return Err(JobError::Configuration {
+                    code: Code::Contradiction,
+                    message: format!(
+                        "job {}: the positions of shard {shard} ({} splits) take up to {size} bytes beside a committed \
+                         offset, and the broker takes {limit} (offset.metadata.max.bytes); raise that, set run.shards \
+                         to more than {}, or set decider = \"checkpoint\" with a [checkpoint] store",
+                        self.job,
+                        splits.len(),
+                        self.shards
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The longest position that a split may come to.
+fn longest(genesis: Option<&Position>) -> Position {
+    Position {
+        next: u64::MAX,
+        leader_epoch: Some(i32::MAX),
+        topic_id: Some(TopicId([0xff; 16])),
+        file: genesis.and_then(|position| position.file.clone()),
+        end: Some(u64::MAX),
+    }
+}
+
+fn are_distinct(places: &BTreeMap<Key, (String, i32)>) -> bool {
+    places.values().collect::<BTreeSet<_>>().len() == places.len()
+}
+
+/// The partitions that the splits are; `None` where a source is not Kafka, or on another cluster.
+async fn places_in_group(
+    start: &TransactionStart,
+    sink: &Client,
+) -> Result<Option<BTreeMap<Key, (String, i32)>>, JobError> {
+    let mut places = BTreeMap::new();
+    for source in &start.plan.sources {
+        let Some(cluster) = source.kafka_cluster() else { return Ok(None) };
+        let same = cluster == sink_cluster(&start.plan)
+            || start.sources.clusters.connected(cluster).await?.cluster_id() == sink.cluster_id();
+        if !same {
+            return Ok(None);
+        }
+        let prefix = format!("{}/", source.name());
+        let splits = start.record.layout.shards.values().flatten();
+        for split in splits.filter(|split| split.0.starts_with(&prefix)) {
+            if let Some((topic, partition)) = source.kafka_partition(split) {
+                places.insert(Key::Split(split.clone()), (topic.to_owned(), partition));
+            }
+        }
+    }
+    let count = start.record.layout.shards.values().flatten().count();
+    Ok(Some(places).filter(|places| places.len() == count))
+}
+
+fn places_on_carrier(record: &JobRecord) -> BTreeMap<Key, (String, i32)> {
+    let topic = carrier_of(&record.job);
+    let place = |shard: &ShardId| {
+        let partition = i32::try_from(shard.0).unwrap_or(i32::MAX);
+        (Key::Shard(*shard), (topic.clone(), partition))
+    };
+    record.layout.shards.keys().map(place).collect()
+}
+
+fn carrier_of(job: &Name) -> String {
+    format!("{job}.progress")
+}
+
+async fn metadata_limit(start: &TransactionStart, sink: &Client) -> usize {
+    let patience = Deadline::after(start.host.now(), Some(limits::REPORT_EVERY));
+    match admin::broker_config(sink, "offset.metadata.max.bytes", patience).await {
+        Ok(value) => value.and_then(|value| value.parse().ok()).unwrap_or(limits::OFFSET_METADATA_BYTES),
+        Err(error) => {
+            tracing::info!(job = %start.plan.name, "the broker's offset.metadata.max.bytes could not be read ({error})");
+            limits::OFFSET_METADATA_BYTES
+        }
+    }
+}
+
+/// Bookmarks of a job among the offsets of its group, without asking whether they are whole.
+///
+/// # Errors
+/// The group's coordinator does not answer, or refuses.
+pub(crate) async fn bookmarked_by(
+    client: &Client,
+    job: &Name,
+    patience: Deadline,
+) -> Result<Vec<Bookmark>, ClientError> {
+    let offsets = admin::committed_offsets(client, &group(job), false, patience).await?;
+    let mark = |offset: &CommittedOffset| Bookmark::parse(&offset.metadata).ok();
+    Ok(offsets.committed.iter().filter_map(mark).filter(|mark| mark.job == *job).collect())
+}

@@ -1,0 +1,175 @@
+//! Reading a job's committed offsets, and seeing to it that they can be read.
+//!
+//! Offsets that an open transaction may change are waited for. Every id of the job is cleared by then, so what is still
+//! open is a stranger's, or one whose end the offsets' partition was not told (KAFKA-20734): the latter is told, by what
+//! the coordinator said before the id was cleared.
+
+use super::{Cleared, TransactionDecider, identity::marker_of};
+use crate::{
+    decider::told::left_open,
+    error::{Code, JobError},
+    limits,
+};
+use hapax_commit::{
+    Bookmark, Identity, ProducerId, TransactionalId,
+    bookmark::{self, FoundOffset},
+};
+use hapax_host::Deadline;
+use hapax_kafka::{
+    admin::{self, GroupOffsets, OFFSETS_TOPIC, offsets_partition},
+    transaction::{self, LeftOpenEnd, PartitionProducer},
+};
+use std::{collections::BTreeMap, time::Duration};
+
+impl TransactionDecider {
+    /// The job's committed offsets, stable. `_after` is what was cleared before.
+    pub(super) async fn stable_offsets(&self, _after: &Cleared) -> Result<Vec<FoundOffset>, JobError> {
+        let began = self.start.host.now();
+        let (mut pause, mut next_report) = (limits::UNSTABLE_PAUSE, limits::UNSTABLE_REPORT);
+        let mut looked = false;
+        loop {
+            let offsets = self.group_offsets(true).await?;
+            let unstable = self.unstable(&offsets);
+            if unstable.is_empty() {
+                return Ok(self.of_job(offsets));
+            }
+            let waited = self.start.host.now().saturating_duration_since(began);
+            if !looked && waited >= limits::UNTOLD_OFFSETS {
+                looked = true;
+                self.tell_offsets_partition().await?;
+            }
+            if waited >= next_report {
+                next_report = waited + limits::UNSTABLE_REPORT;
+                self.report_unstable(&unstable, waited).await;
+            }
+            self.start.host.sleep(self.start.host.jitter(pause)).await;
+            pause = (pause * 2).min(limits::UNSTABLE_PAUSE_MAX);
+        }
+    }
+
+    pub(super) async fn group_offsets(&self, stable: bool) -> Result<GroupOffsets, JobError> {
+        let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY * 3));
+        let group = self.home.group();
+        let offsets = admin::committed_offsets(&self.client, &group, stable, patience).await;
+        offsets.map_err(|error| JobError::kafka(format!("reading the offsets of group {group}"), error))
+    }
+
+    /// Places of the job that an open transaction has an offset for.
+    pub(super) fn unstable(&self, offsets: &GroupOffsets) -> Vec<(String, i32)> {
+        let places = self.home.places();
+        offsets.unstable.iter().filter(|place| places.contains(place)).cloned().collect()
+    }
+
+    /// Offsets of the job's topics, and others that it has a bookmark on: those of a topic that it does not read any more.
+    fn of_job(&self, offsets: GroupOffsets) -> Vec<FoundOffset> {
+        let topics = self.home.topics();
+        let ours = |offset: &admin::CommittedOffset| {
+            topics.contains(offset.topic.as_str())
+                || Bookmark::parse(&offset.metadata).is_ok_and(|mark| mark.job == self.start.plan.name)
+        };
+        let found = |offset: admin::CommittedOffset| FoundOffset {
+            place: format!("{}-{}", offset.topic, offset.partition),
+            offset: offset.offset,
+            metadata: offset.metadata,
+        };
+        offsets.committed.into_iter().filter(ours).map(found).collect()
+    }
+
+    /// Which partition keeps the group's offsets.
+    async fn offsets_place(&self) -> Result<i32, JobError> {
+        let topic = self.client.topics(&[OFFSETS_TOPIC]).await;
+        let topic =
+            topic.map_err(|error| JobError::kafka(format!("asking for topic {OFFSETS_TOPIC}"), error))?;
+        let count = topic.first().map_or(0, |topic| topic.partitions.len());
+        Ok(offsets_partition(&self.home.group(), i32::try_from(count).unwrap_or(i32::MAX)))
+    }
+
+    /// Ends in the offsets' partition what a coordinator has ended without telling it.
+    async fn tell_offsets_partition(&self) -> Result<(), JobError> {
+        let partition = self.offsets_place().await?;
+        let end = |open: Identity| {
+            let looks = self.looks.iter();
+            let (id, commit) = looks
+                .filter_map(|(id, described)| {
+                    bookmark::ended_before(described, open, self.version).map(|commit| (id, commit))
+                })
+                .next()?;
+            let marker = if commit { marker_of(open, self.version) } else { open };
+            Some(LeftOpenEnd { transactional_id: id.to_string(), marker, commit })
+        };
+        let ended = transaction::end_left_open_as(&self.client, OFFSETS_TOPIC, partition, end).await;
+        ended.map_err(|error| left_open(&self.start.plan.name, (OFFSETS_TOPIC, partition), error))
+    }
+
+    /// Names who holds the offsets back.
+    async fn report_unstable(&self, unstable: &[(String, i32)], waited: Duration) {
+        let places: Vec<String> =
+            unstable.iter().map(|(topic, partition)| format!("{topic}-{partition}")).collect();
+        let holders = match self.open_at_offsets().await {
+            Ok(producers) if producers.is_empty() => "nobody that can be seen".to_owned(),
+            Ok(producers) => {
+                let named: Vec<String> = producers.iter().map(|producer| self.named(producer)).collect();
+                named.join(", ")
+            }
+            Err(error) => format!("whoever it is ({})", error.chain()),
+        };
+        tracing::warn!(
+            job = %self.start.plan.name,
+            "the offsets of group {} cannot be read for {waited:?}: an open transaction may change those of {}; open in \
+             its partition of {OFFSETS_TOPIC}: {holders}; it ends with its transaction timeout, or by hand \
+             (kafka-transactions.sh abort)",
+            self.home.group(),
+            places.join(", ")
+        );
+    }
+
+    async fn open_at_offsets(&self) -> Result<Vec<PartitionProducer>, JobError> {
+        let partition = self.offsets_place().await?;
+        let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY));
+        let producers =
+            transaction::describe_producers(&self.client, OFFSETS_TOPIC, partition, patience).await;
+        let producers = producers
+            .map_err(|error| JobError::kafka(format!("looking at {OFFSETS_TOPIC}-{partition}"), error))?;
+        Ok(producers.into_iter().filter(|producer| producer.open_from.is_some()).collect())
+    }
+
+    fn named(&self, producer: &PartitionProducer) -> String {
+        let PartitionProducer { producer_id, producer_epoch, open_from, .. } = producer;
+        let whose = self
+            .producers()
+            .get(producer_id)
+            .map_or_else(|| "not of this job".to_owned(), TransactionalId::to_string);
+        format!(
+            "producer {producer_id} epoch {producer_epoch} ({whose}) from offset {}",
+            open_from.unwrap_or_default()
+        )
+    }
+
+    /// Ids by producer, before and after they were cleared.
+    pub(super) fn producers(&self) -> BTreeMap<ProducerId, TransactionalId> {
+        let before = self.looks.iter().filter_map(|(id, described)| match described {
+            hapax_commit::evidence::Described::Known { identity, .. } => {
+                Some((identity.producer_id, id.clone()))
+            }
+            hapax_commit::evidence::Described::Forgotten
+            | hapax_commit::evidence::Described::Unanswered(_) => None,
+        });
+        let after = self.cleared.iter().flat_map(|cleared| &cleared.0);
+        before.chain(after.map(|(id, identity)| (identity.producer_id, id.clone()))).collect()
+    }
+
+    /// Missing offsets, or what is not ours among them.
+    pub(super) fn progress_lost(&self, what: &str) -> JobError {
+        JobError::NeedsPerson {
+            code: Code::ProgressLost,
+            message: format!(
+                "job {}: {what}; the offsets of group {} are the job's progress, and without all of them it would read \
+                 records again that it has written; were they reset or deleted, or have they expired? bring them back \
+                 as they were, or begin anew with --fresh, which may write records a second time",
+                self.start.plan.name,
+                self.home.group()
+            ),
+            incident: None,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! From whatever ran before to the first new record.
+//!
+//! Owns the order: look, genesis where the job is new, clear, read, judge. Looks come first, since clearing makes
+//! coordinators forget how the last transaction of an id ended.
+
+use super::{Cleared, RecordAt, TransactionDecider, identity::marker_of};
+use crate::{
+    decider::{Takeover, told::left_open},
+    error::{Code, JobError},
+    source::SourceTopic,
+};
+use futures::{StreamExt, stream};
+use hapax_commit::{
+    Identity, Positions, ShardId, TransactionalId,
+    bookmark::{self, FoundOffset, Progress, ProgressFault},
+};
+use hapax_kafka::transaction::{self, LeftOpenEnd};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Ids that are asked after, or cleared, at once.
+const AT_ONCE: usize = 16;
+
+impl TransactionDecider {
+    pub(super) async fn taken_over(&mut self) -> Result<Takeover, JobError> {
+        self.look().await;
+        self.check_taken_over()?;
+        if self.is_new().await? {
+            self.begin().await?;
+        }
+        let cleared = self.clear(&self.ids()).await?;
+        let found = self.stable_offsets(&cleared).await?;
+        let progress = self.judge(&found).await?;
+        let identities = self.shards().map(|shard| (self.lane(shard), self.identities(&cleared, shard)));
+        let takeover = Takeover {
+            epochs: self.shards().map(|shard| (shard, progress.epoch(shard).next())).collect(),
+            positions: progress.shards.values().flat_map(|shard| shard.positions.clone()).collect(),
+            identities: identities.collect(),
+            finished: is_finished(&progress),
+        };
+        tracing::info!(job = %self.start.plan.name, shards = progress.count, "took the job over");
+        self.cleared = Some(cleared);
+        self.progress = Some(progress);
+        Ok(takeover)
+    }
+
+    /// What coordinators say of every id.
+    async fn look(&mut self) {
+        let brokers = &self.start.brokers;
+        let look = async |id: TransactionalId| {
+            let described = brokers.describe(&self.client, &id.to_string()).await;
+            (id, described)
+        };
+        let looks: Vec<_> = self.ids().into_iter().map(look).collect();
+        self.looks = stream::iter(looks).buffered(AT_ONCE).collect().await;
+    }
+
+    fn check_taken_over(&self) -> Result<(), JobError> {
+        if !bookmark::is_taken_over(&self.start.own.all(), &self.looks) {
+            return Ok(());
+        }
+        Err(JobError::TakenOver {
+            job: self.start.plan.name.clone(),
+            by: "its coordinators know every id of the job under an identity that is not of this process"
+                .into(),
+        })
+    }
+
+    /// Ends what is open under ids and fences them.
+    pub(super) async fn clear(&self, ids: &[TransactionalId]) -> Result<Cleared, JobError> {
+        let (brokers, timeout) = (&self.start.brokers, self.start.transaction_timeout);
+        let clear = |id: TransactionalId| async move {
+            let identity = brokers.clear(&self.client, &id.to_string(), timeout).await?;
+            self.start.own.add(&id, identity);
+            Ok::<_, JobError>((id, identity))
+        };
+        let clearing: Vec<_> = ids.iter().cloned().map(clear).collect();
+        let cleared: Vec<Result<_, JobError>> = stream::iter(clearing).buffered(AT_ONCE).collect().await;
+        Ok(Cleared(cleared.into_iter().collect::<Result<_, _>>()?))
+    }
+
+    fn identities(&self, cleared: &Cleared, shard: ShardId) -> [Identity; 3] {
+        self.lane(shard).transactional_ids(&self.start.plan.name).map(|id| cleared.0[&id])
+    }
+
+    pub(super) async fn judge(&self, found: &[FoundOffset]) -> Result<Progress, JobError> {
+        let progress = match bookmark::read_progress(&self.start.plan.name, self.home.kind, found) {
+            Ok(progress) => progress,
+            Err(fault) => return Err(self.progress_lost(&self.told(&fault, found).await)),
+        };
+        let layout = &self.start.record.layout;
+        if (progress.layout, progress.count as usize) != (layout.number, layout.shards.len()) {
+            return Err(JobError::Run {
+                code: Code::Disturbed,
+                message: format!(
+                    "job {}: its offsets are those of layout {} with {} shards, and it was {} with {} a moment ago",
+                    self.start.plan.name,
+                    progress.layout,
+                    progress.count,
+                    layout.number,
+                    layout.shards.len()
+                ),
+            });
+        }
+        for (shard, splits) in &layout.shards {
+            let known =
+                progress.shards.get(shard).map(|shard| shard.positions.keys().collect::<BTreeSet<_>>());
+            if known.unwrap_or_default() != splits.iter().collect() {
+                let what = format!("the offsets of shard {shard} are not those of the splits that it owns");
+                return Err(self.progress_lost(&what));
+            }
+        }
+        Ok(progress)
+    }
+
+    /// The fault, with the partitions that have no offset: where bookmarks are all that is known of the job, they cannot
+    /// tell of those that are gone, so the topics are asked.
+    async fn told(&self, fault: &ProgressFault, found: &[FoundOffset]) -> String {
+        let there: BTreeSet<&str> = found.iter().map(|found| found.place.as_str()).collect();
+        let topics: Vec<&str> = self.home.topics().into_iter().collect();
+        let topics = self.client.topics(&topics).await.unwrap_or_default();
+        let places = topics.iter().flat_map(|topic| {
+            (0..topic.partitions.len()).map(move |partition| format!("{}-{partition}", topic.name))
+        });
+        let missing: Vec<String> = places.filter(|place| !there.contains(place.as_str())).collect();
+        match missing.as_slice() {
+            [] => fault.to_string(),
+            _ => format!("{fault}; without a committed offset: {}", missing.join(", ")),
+        }
+    }
+
+    /// Is nothing committed yet that this life of the job would go on from?
+    async fn is_new(&self) -> Result<bool, JobError> {
+        match &self.start.record_at {
+            RecordAt::Offsets => Ok(false),
+            RecordAt::Nowhere { .. } => Ok(true),
+            RecordAt::Store { chain, .. } => {
+                let last = chain.last_number().await;
+                let last = last.map_err(|error| {
+                    JobError::store(format!("job {}: looking at the chain", self.start.plan.name), error)
+                })?;
+                Ok(last.is_none())
+            }
+        }
+    }
+
+    /// Tells partitions of the sinks how transactions of the job ended that they hold open. What the progress names is
+    /// committed; whatever else is open under our ids was aborted when they were cleared.
+    pub(super) async fn left_open_ended(&self) -> Result<(), JobError> {
+        let (committed, producers) = (self.committed(), self.producers());
+        let end = |open: Identity| {
+            let transactional_id = producers.get(&open.producer_id)?.to_string();
+            let commit = committed.contains(&open);
+            let marker = if commit { marker_of(open, self.version) } else { open };
+            Some(LeftOpenEnd { transactional_id, marker, commit })
+        };
+        for (topic, partition) in self.sink_partitions().await? {
+            let ended = transaction::end_left_open_as(&self.client, &topic, partition, end).await;
+            ended.map_err(|error| left_open(&self.start.plan.name, (&topic, partition), error))?;
+        }
+        Ok(())
+    }
+
+    fn committed(&self) -> BTreeSet<Identity> {
+        self.progress.as_ref().map(Progress::committed).unwrap_or_default()
+    }
+
+    async fn sink_partitions(&self) -> Result<Vec<(String, i32)>, JobError> {
+        let mut partitions = BTreeMap::new();
+        for sink in self.start.plan.sinks.iter().filter(|sink| sink.transactional_cluster().is_some()) {
+            for SourceTopic { topic, record, .. } in sink.topics(&self.start.sources.clusters).await? {
+                partitions.insert(topic, record.partitions);
+            }
+        }
+        let of = |(topic, count): (String, i32)| (0..count).map(move |partition| (topic.clone(), partition));
+        Ok(partitions.into_iter().flat_map(of).collect())
+    }
+}
+
+/// A bounded job whose every split is read to its end: each position was committed with what it stands behind.
+fn is_finished(progress: &Progress) -> bool {
+    let positions: Positions = progress.shards.values().flat_map(|shard| shard.positions.clone()).collect();
+    !positions.is_empty() && positions.values().all(hapax_commit::Position::at_end)
+}
