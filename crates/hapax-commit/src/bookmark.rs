@@ -367,6 +367,14 @@ pub fn ended_before(described: &Described, open: Identity, version: TransactionV
     }
 }
 
+/// Is an open transaction older than the identity that a run got when it cleared the id? Only such a one was ended by
+/// then. Any other is a later run's, which may be writing it now, whatever this run believes that it owns: a marker for
+/// it would end a part of a transaction that goes on.
+pub fn is_behind(open: Identity, cleared: Identity) -> bool {
+    // A producer id that the coordinator has given up for another one is behind it, whatever its epoch.
+    open.producer_id != cleared.producer_id || open.producer_epoch < cleared.producer_epoch
+}
+
 /// Is another run at work, by what coordinators say of the ids that a run of this process has had? A start clears all
 /// ids, so another run shows on every one. On some only, it is one that has not come far, or one that slept in its start:
 /// then this process may go on, and the other will find itself out.

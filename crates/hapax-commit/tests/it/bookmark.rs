@@ -4,8 +4,8 @@ use hapax_commit::{
     Bookmark, Epoch, Identity, Name, Position, ProducerEpoch, ProducerId, Reading, ShardId, SplitId, TopicId,
     TransactionVersion, TransactionalId,
     bookmark::{
-        FoundOffset, Home, NotABookmark, Past, ProgressFault, ended_before, is_taken_over, judge_past,
-        read_progress,
+        FoundOffset, Home, NotABookmark, Past, ProgressFault, ended_before, is_behind, is_taken_over,
+        judge_past, read_progress,
     },
     evidence::{Described, TransactionState},
 };
@@ -182,4 +182,17 @@ fn another_run_is_at_work_when_every_id_is_anothers_and_not_when_the_broker_abor
     assert!(!taken(&looks(known(Empty, 8), known(CompleteAbort, 3))), "a time-out looks like this");
     assert!(!taken(&looks(known(Empty, 8), Described::Unanswered("down".into()))));
     assert!(!is_taken_over(&Default::default(), &looks(known(Empty, 8), known(Empty, 8))), "a first start");
+}
+
+/// A run that slept in its start finds a transaction open that a newer run is writing under the same producer.
+#[test]
+fn only_what_was_open_before_an_id_was_cleared_is_ended_in_a_partition() {
+    assert!(is_behind(identity(5), identity(6)));
+    assert!(!is_behind(identity(6), identity(6)), "this is what the run itself was given");
+    assert!(!is_behind(identity(7), identity(6)), "a newer run has cleared the id since");
+    let used_up = Identity { producer_id: ProducerId(identity(6).producer_id.0 + 1), ..identity(0) };
+    assert!(
+        is_behind(identity(i16::MAX), used_up),
+        "the last epochs of a producer are followed by another one"
+    );
 }

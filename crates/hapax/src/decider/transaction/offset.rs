@@ -22,8 +22,8 @@ use hapax_kafka::{
 use std::{collections::BTreeMap, time::Duration};
 
 impl TransactionDecider {
-    /// The job's committed offsets, stable. `_after` is what was cleared before.
-    pub(super) async fn stable_offsets(&self, _after: &Cleared) -> Result<Vec<FoundOffset>, JobError> {
+    /// The job's committed offsets, stable. `after` is what was cleared before.
+    pub(super) async fn stable_offsets(&self, after: &Cleared) -> Result<Vec<FoundOffset>, JobError> {
         let began = self.start.host.now();
         let (mut pause, mut next_report) = (limits::UNSTABLE_PAUSE, limits::UNSTABLE_REPORT);
         let mut looked = false;
@@ -36,7 +36,7 @@ impl TransactionDecider {
             let waited = self.start.host.now().saturating_duration_since(began);
             if !looked && waited >= limits::UNTOLD_OFFSETS {
                 looked = true;
-                self.tell_offsets_partition().await?;
+                self.tell_offsets_partition(after).await?;
             }
             if waited >= next_report {
                 next_report = waited + limits::UNSTABLE_REPORT;
@@ -84,11 +84,14 @@ impl TransactionDecider {
         Ok(offsets_partition(&self.home.group(), i32::try_from(count).unwrap_or(i32::MAX)))
     }
 
-    /// Ends in the offsets' partition what a coordinator has ended without telling it.
-    async fn tell_offsets_partition(&self) -> Result<(), JobError> {
+    /// Ends in the offsets' partition what a coordinator has ended without telling it: of ids that are cleared, what was
+    /// open before that.
+    async fn tell_offsets_partition(&self, after: &Cleared) -> Result<(), JobError> {
         let partition = self.offsets_place().await?;
         let end = |open: Identity| {
             let looks = self.looks.iter();
+            let looks = looks
+                .filter(|(id, _)| after.0.get(id).is_some_and(|cleared| bookmark::is_behind(open, *cleared)));
             let (id, commit) = looks
                 .filter_map(|(id, described)| {
                     bookmark::ended_before(described, open, self.version).map(|commit| (id, commit))

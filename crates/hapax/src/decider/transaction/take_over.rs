@@ -144,11 +144,17 @@ impl TransactionDecider {
     }
 
     /// Tells partitions of the sinks how transactions of the job ended that they hold open. What the progress names is
-    /// committed; whatever else is open under our ids was aborted when they were cleared.
+    /// committed; whatever else is open under our ids from before they were cleared was aborted then. What is open from
+    /// after that is a newer run's, which took the job over while this one slept.
     pub(super) async fn left_open_ended(&self) -> Result<(), JobError> {
         let (committed, producers) = (self.committed(), self.producers());
+        let cleared = self.cleared.as_ref().expect("a partition is told after the job was taken over");
         let end = |open: Identity| {
-            let transactional_id = producers.get(&open.producer_id)?.to_string();
+            let id = producers.get(&open.producer_id)?;
+            if !bookmark::is_behind(open, *cleared.0.get(id)?) {
+                return None;
+            }
+            let transactional_id = id.to_string();
             let commit = committed.contains(&open);
             let marker = if commit { marker_of(open, self.version) } else { open };
             Some(LeftOpenEnd { transactional_id, marker, commit })
