@@ -18,12 +18,15 @@ use hapax_commit::{
 };
 use hapax_host::Deadline;
 use hapax_store::Store;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 impl Life {
     pub(super) async fn take_over_by_offsets(&mut self) -> Result<Started, JobError> {
         let clusters = Clusters::new(self.host.clone(), &self.plan.clusters);
         let store = self.opened()?;
+        // An earlier start of this process may have failed behind genesis: a second one would take back what another
+        // process has committed since.
+        self.fresh &= !self.begun.load(Ordering::Relaxed);
         let (plan, host) = (self.plan.clone(), self.host.clone());
         let brokers = Brokers::connect(&host, &clusters, &plan).await?;
         let timeout = start::transaction_timeout(&plan, &host, &clusters, &store, &brokers).await?;
@@ -42,6 +45,7 @@ impl Life {
             counters: self.counters.clone(),
             progress: self.options.progress.clone(),
             own: self.own_identities.clone(),
+            begun: self.begun.clone(),
         };
         let mut decider = TransactionDecider::new(start).await?;
         let takeover = decider.take_over().await?;

@@ -28,7 +28,10 @@ use hapax_host::{Host, Instant};
 use hapax_store::{Incarnation, Store};
 pub(crate) use start::Reach;
 use start::StoreWaits;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 use tokio::sync::watch;
 
 /// What a process gives a job to run with.
@@ -84,6 +87,8 @@ struct Life {
     own_runs: Vec<RunNonce>,
     /// The identities that they had, under decider `transaction`.
     own_identities: OwnIdentities,
+    /// Start positions were committed by this process, under decider `transaction`.
+    begun: Arc<AtomicBool>,
     /// `fresh` was asked for and is not done yet.
     fresh: bool,
     /// The checkpoint store, once it is opened.
@@ -112,6 +117,7 @@ impl Life {
             incarnation: None,
             own_runs: Vec::new(),
             own_identities: OwnIdentities::default(),
+            begun: Arc::default(),
             fresh,
             store: None,
             store_waits: StoreWaits::default(),

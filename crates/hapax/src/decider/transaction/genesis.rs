@@ -21,7 +21,7 @@ use hapax_kafka::{
     transaction::{self, EndTxnAnswer, ListFilter},
 };
 use hapax_store::PutOutcome;
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::atomic::Ordering};
 
 impl TransactionDecider {
     /// Commits genesis, if nobody else has, and records that.
@@ -37,6 +37,12 @@ impl TransactionDecider {
         }
         let id = self.genesis_id();
         let cleared = self.clear(std::slice::from_ref(&id)).await?;
+        // Another start may have begun this life since the first look. Whoever does records it, and clears this id once
+        // more, before it writes a record: where nothing is recorded by now, none was written, and what that start does
+        // from here on comes after this transaction, or fences it.
+        if !self.is_new().await? {
+            return Ok(());
+        }
         let found = self.stable_offsets(&cleared).await?;
         if overwrites || !self.is_begun(&found).await? {
             self.make_carrier_topic().await?;
@@ -179,6 +185,7 @@ impl TransactionDecider {
             EndTxnAnswer::Committed { next } => self.start.own.add(id, next),
             answer => return Err(ending.not_committed(Epoch::GENESIS, &carrier, &answer)),
         }
+        self.start.begun.store(true, Ordering::Relaxed);
         tracing::info!(job = %self.start.plan.name, "start positions are committed");
         Ok(())
     }

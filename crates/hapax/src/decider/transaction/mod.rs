@@ -40,7 +40,11 @@ use hapax_host::Host;
 use hapax_kafka::Client;
 use hapax_store::Chain;
 use home::Home;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 use tokio::sync::watch;
 
 /// Where a job's record stands.
@@ -75,6 +79,8 @@ pub(crate) struct TransactionStart {
     pub(crate) progress: watch::Sender<Progress>,
     /// Identities that runs of this process have had.
     pub(crate) own: OwnIdentities,
+    /// Set when genesis is committed, which happens once in a life of the job, whatever becomes of the start.
+    pub(crate) begun: Arc<AtomicBool>,
 }
 
 /// Decides by transactions that carry positions.

@@ -129,7 +129,7 @@ impl TransactionDecider {
     }
 
     /// Is nothing committed yet that this life of the job would go on from?
-    async fn is_new(&self) -> Result<bool, JobError> {
+    pub(super) async fn is_new(&self) -> Result<bool, JobError> {
         match &self.start.record_at {
             RecordAt::Offsets => Ok(false),
             RecordAt::Nowhere { .. } => Ok(true),
