@@ -32,11 +32,19 @@ impl Life {
         let timeout = start::transaction_timeout(&plan, &host, &clusters, &store, &brokers).await?;
         let (record, record_at) = self.found(&clusters, &store, &brokers).await?;
         check_shape(&plan, &record)?;
+        let sources = SourceContext { host: host.clone(), clusters: clusters.clone() };
+        match unknown_splits(&plan, &sources, &record).await {
+            Ok(unknown) => check_known(&plan, &unknown)?,
+            // A job that has finished needs no source; one that has not asks again before it reads.
+            Err(error) => {
+                tracing::info!(job = %plan.name, "what its sources have cannot be asked: {}", error.chain());
+            }
+        }
         let layout = record.layout.clone();
         let start = TransactionStart {
             plan: plan.clone(),
             host: host.clone(),
-            sources: SourceContext { host: host.clone(), clusters: clusters.clone() },
+            sources: sources.clone(),
             brokers,
             record: record.clone(),
             record_at,
@@ -53,6 +61,7 @@ impl Life {
         self.fresh = false;
         if !takeover.finished {
             surroundings::check(&plan, &host, &clusters, &record).await?;
+            check_known(&plan, &unknown_splits(&plan, &sources, &record).await?)?;
             decider.end_left_open().await?;
             self.look_at_durability(&clusters).await?;
         }
@@ -130,6 +139,38 @@ fn check_shape(plan: &Plan, record: &JobRecord) -> Result<(), JobError> {
         )),
         None => Ok(()),
     }
+}
+
+/// What the sources have beside the splits that the job was created with.
+async fn unknown_splits(
+    plan: &Plan,
+    cx: &SourceContext,
+    record: &JobRecord,
+) -> Result<Vec<SplitId>, JobError> {
+    let mut unknown = Vec::new();
+    for source in &plan.sources {
+        unknown.extend(source.added(cx, &record.genesis).await?.into_keys());
+    }
+    Ok(unknown)
+}
+
+/// Nothing may be there that would silently not be read.
+fn check_known(plan: &Plan, unknown: &[SplitId]) -> Result<(), JobError> {
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = unknown.iter().take(8).map(|split| split.0.as_str()).collect();
+    let more = if unknown.len() > names.len() { ", .." } else { "" };
+    Err(JobError::Configuration {
+        code: Code::JobChanged,
+        message: format!(
+            "job {}: its sources have {}{more}, which it does not know; with decider \"transaction\" what a job reads is \
+             fixed when it is created: take that out, begin anew with --fresh, which may write records a second time, or \
+             let a job with decider = \"checkpoint\" read it",
+            plan.name,
+            names.join(", ")
+        ),
+    })
 }
 
 /// The record that bookmarks amount to. Whether they are whole is judged when every id is cleared.
