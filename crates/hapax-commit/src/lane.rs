@@ -19,6 +19,7 @@ use crate::{
     handle::{Handle, HandleFault, HandlePartition, LAST_PRODUCER_EPOCH},
     id::{Epoch, IDS_PER_LANE, Identity, LaneId, Name, Naming, TransactionVersion, TransactionalId},
     invariant::{Broken, holds},
+    ledger::Carrier,
 };
 use alloc::{string::String, vec::Vec};
 use core::fmt;
@@ -272,13 +273,14 @@ impl Lane {
 
     /// Every record of the epoch is acknowledged, if there is any, and its transaction stays open to carry positions:
     /// there is no handle, since nobody but this run will end it.
-    pub fn carrying(&mut self, epoch: Epoch) -> (TransactionalId, Identity) {
+    pub fn carrying(&mut self, epoch: Epoch, partitions: Vec<(String, i32, i64)>) -> Carrier {
         let IdState::Flushing { epoch: at, identity } = *self.id(epoch) else {
             panic!("epoch {epoch} is not being flushed");
         };
         assert!(at == epoch, "another epoch is being flushed");
         *self.id(epoch) = IdState::Prepared { epoch, identity };
-        (self.config.lane.transactional_id(&self.config.job, epoch), identity)
+        let transactional_id = self.config.lane.transactional_id(&self.config.job, epoch);
+        Carrier { transactional_id, identity, version: self.config.version, partitions }
     }
 
     /// The epoch is decided; EndTxn(commit) is about to be sent.

@@ -17,7 +17,7 @@
 //! begun and not recorded; nothing is asked for after the end.
 
 use crate::{
-    id::{Epoch, Identity, TransactionalId},
+    id::{Epoch, Identity, TransactionVersion, TransactionalId},
     invariant::{Broken, holds},
     limits::WINDOW,
     position::Positions,
@@ -31,6 +31,8 @@ pub struct Carrier {
     pub transactional_id: TransactionalId,
     /// What writes it.
     pub identity: Identity,
+    /// The protocol that it was begun with, by which it is ended, whatever the cluster says by then.
+    pub version: TransactionVersion,
     /// Where its records are: topic, partition, offset of the last one.
     pub partitions: Vec<(String, i32, i64)>,
 }

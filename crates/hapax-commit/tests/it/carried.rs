@@ -465,8 +465,8 @@ impl World {
                 let carrier = work.open.take().map(|(transactional_id, identity)| {
                     let shifted = Epoch(epoch.0 + work.shift);
                     work.lane.flushing(shifted);
-                    work.lane.carrying(shifted);
-                    Carrier { transactional_id, identity, partitions: Vec::new() }
+                    let carrier = work.lane.carrying(shifted, Vec::new());
+                    Carrier { transactional_id, identity, ..carrier }
                 });
                 self.reached.empty_epochs += u64::from(carrier.is_none());
                 if self.mistake == Mistake::EndsOutOfOrder

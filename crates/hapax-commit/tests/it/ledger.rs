@@ -1,7 +1,7 @@
 //! One shard's ledger: the order of offsets, ends and barriers.
 
 use hapax_commit::{
-    Epoch, Identity, LaneId, Ledger, Name, Positions, ProducerEpoch, ProducerId, ShardId,
+    Epoch, Identity, LaneId, Ledger, Name, Positions, ProducerEpoch, ProducerId, ShardId, TransactionVersion,
     ledger::{Carrier, Effect, End, Flushed, Input},
 };
 
@@ -10,6 +10,7 @@ fn carrier(epoch: u64) -> Carrier {
     Carrier {
         transactional_id: lane.transactional_id(&Name::new("orders").unwrap(), Epoch(epoch)),
         identity: Identity { producer_id: ProducerId(epoch as i64), producer_epoch: ProducerEpoch(0) },
+        version: TransactionVersion::V2,
         partitions: vec![("out".into(), 0, 9)],
     }
 }

@@ -413,10 +413,9 @@ impl KafkaWriter {
             return Ok(Prepared { records, ..Prepared::default() });
         };
         if self.cx.carries {
-            let (transactional_id, identity) = lane.carrying(epoch);
             let partitions = flushed.partitions.into_iter();
             let partitions = partitions.map(|part| (part.topic, part.partition, part.last_offset)).collect();
-            self.carrier = Some(Carrier { transactional_id, identity, partitions });
+            self.carrier = Some(lane.carrying(epoch, partitions));
             return Ok(Prepared { records, ..Prepared::default() });
         }
         let (written, deadline) = written(flushed, lifetime);

@@ -305,7 +305,7 @@ impl Drive<'_> {
 
     fn end_txn(&mut self, shard: ShardId, epoch: Epoch, carrier: Carrier) {
         let (ending, crash) = (self.ending.clone(), self.decider.start.crash.clone());
-        self.decider.start.own.ending(&carrier.transactional_id, carrier.identity, self.decider.version);
+        self.decider.start.own.ending(&carrier.transactional_id, carrier.identity, carrier.version);
         let end = async move {
             let written = || crash.reach(Point::K3EndTxnSent, epoch);
             let answer = ending.commit(&carrier, written).await;

@@ -6,7 +6,7 @@ use crate::{
     error::{Code, JobError},
     limits,
 };
-use hapax_commit::{Epoch, Name, TransactionVersion, ledger::Carrier};
+use hapax_commit::{Epoch, Name, ledger::Carrier};
 use hapax_host::{Deadline, Host};
 use hapax_kafka::{
     Client, ClientError, KafkaCode,
@@ -15,12 +15,11 @@ use hapax_kafka::{
 };
 use std::{collections::BTreeSet, time::Duration};
 
-/// Ends epochs on one cluster. Cheap to clone.
+/// Ends epochs on one cluster, each by the protocol that its transaction was begun with. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
     host: Host,
     client: Client,
-    version: TransactionVersion,
     job: Name,
     group: String,
     timeout: Duration,
@@ -31,7 +30,6 @@ impl TransactionDecider {
         Ending {
             host: self.start.host.clone(),
             client: self.client.clone(),
-            version: self.version,
             job: self.start.plan.name.clone(),
             group: self.home.group(),
             timeout: self.start.transaction_timeout,
@@ -47,8 +45,11 @@ impl Ending {
         offsets: &[OffsetToCommit],
     ) -> Result<(), JobError> {
         let id = carrier.transactional_id.to_string();
-        let transaction =
-            CarryingTransaction { transactional_id: &id, identity: carrier.identity, version: self.version };
+        let transaction = CarryingTransaction {
+            transactional_id: &id,
+            identity: carrier.identity,
+            version: carrier.version,
+        };
         let deadline = Deadline::after(self.host.now(), Some(self.timeout));
         let sent =
             transaction::commit_offsets(&self.client, transaction, &self.group, offsets, deadline).await;
@@ -87,8 +88,8 @@ impl Ending {
     /// EndTxn(commit), until the answer is definite.
     pub(super) async fn commit(&self, carrier: &Carrier, on_written: impl FnMut() + Send) -> EndTxnAnswer {
         let id = carrier.transactional_id.to_string();
-        let (identity, never) = (carrier.identity, Deadline::NEVER);
-        transaction::end_txn(&self.client, &id, identity, self.version, true, never, on_written).await
+        let (identity, version, never) = (carrier.identity, carrier.version, Deadline::NEVER);
+        transaction::end_txn(&self.client, &id, identity, version, true, never, on_written).await
     }
 
     /// Nothing is lost: what is not committed is read and written again.
@@ -126,7 +127,7 @@ impl Ending {
     async fn complete(&self, carrier: &Carrier, partitions: &[(&str, i32, i64)]) -> Result<(), JobError> {
         let ended = EndedTransaction {
             transactional_id: &carrier.transactional_id.to_string(),
-            identity: marker_of(carrier.identity, self.version),
+            identity: marker_of(carrier.identity, carrier.version),
             commit: true,
             partitions,
         };

@@ -170,7 +170,8 @@ impl TransactionDecider {
 
     async fn commit_genesis(&self, id: &TransactionalId, cleared: &Cleared) -> Result<(), JobError> {
         let identity: Identity = cleared.0[id];
-        let carrier = Carrier { transactional_id: id.clone(), identity, partitions: Vec::new() };
+        let (transactional_id, version) = (id.clone(), self.version);
+        let carrier = Carrier { transactional_id, identity, version, partitions: Vec::new() };
         let mut offsets = Vec::new();
         for (&shard, splits) in &self.start.record.layout.shards {
             let genesis = &self.start.record.genesis;
@@ -180,7 +181,7 @@ impl TransactionDecider {
         }
         let ending = self.ending();
         ending.send_offsets(&carrier, &offsets).await?;
-        self.start.own.ending(id, identity, self.version);
+        self.start.own.ending(id, identity, version);
         match ending.commit(&carrier, || {}).await {
             EndTxnAnswer::Committed { next } => self.start.own.add(id, next),
             answer => return Err(ending.not_committed(Epoch::GENESIS, &carrier, &answer)),
