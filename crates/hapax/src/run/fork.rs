@@ -1,7 +1,8 @@
 //! Where a job begins that goes on from another one's checkpoint.
 //!
 //! The other job's store is read and nothing else of it: neither its chain nor its transactions are touched, whatever
-//! state they are in. Refuses a checkpoint that is not proven, since records of it may come out of the other job yet.
+//! state they are in. Refuses a checkpoint that is not proven, since records of it may come out of the other job yet, and
+//! a job that has none, since its transactions carry its positions.
 
 use crate::{
     error::{Code, JobError},
@@ -9,7 +10,7 @@ use crate::{
     source::SourceContext,
 };
 use hapax_commit::{
-    Epoch, JobRecord, Manifest, Name, Positions, Shape, Slot,
+    DeciderKind, Epoch, JobRecord, Manifest, Name, Positions, Shape, Slot,
     chain::ChainView,
     history::{self, Standing},
 };
@@ -73,10 +74,25 @@ async fn original(plan: &Plan, store: &Store, fork: &Fork) -> Result<(Name, Shap
             ),
         ));
     };
+    check_decider(plan, &of, &stored.record)?;
     let slots = store.chain(&of, stored.incarnation, 0).read().await;
     let slots = slots.map_err(|error| failed("reading the checkpoints", error))?;
     let shape = shape(plan, &of, &stored.record, &slots)?;
     Ok((of, shape, slots))
+}
+
+/// The chain of a job whose transactions carry its positions has no checkpoint: read as one, it says "the beginning".
+fn check_decider(plan: &Plan, of: &Name, record: &JobRecord) -> Result<(), JobError> {
+    match record.decider {
+        DeciderKind::Checkpoint => Ok(()),
+        DeciderKind::Transaction => Err(refused(
+            plan,
+            format!(
+                "--fork-of {of}: that job has decider \"transaction\", whose positions are the committed offsets of the \
+                 group {of} and in no checkpoint; begin without --fork-of, with these offsets as the start of the sources"
+            ),
+        )),
+    }
 }
 
 fn shape(plan: &Plan, of: &Name, record: &JobRecord, slots: &[Slot]) -> Result<Shape, JobError> {

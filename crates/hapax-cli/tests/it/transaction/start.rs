@@ -119,7 +119,7 @@ fn a_decider_that_does_not_fit_is_refused_before_anything_is_touched() {
 /// What it would not read must not be passed over in silence.
 #[test]
 fn a_source_that_came_later_is_refused_by_name_and_nothing_is_touched() {
-    for store in ["", "[checkpoint]\nstore = \"PATH/store\""] {
+    for store in ["", "[checkpoint]\nstore = \"file://PATH/store\"\ninterval = \"60ms\""] {
         let case = Case::new(&format!("grown{}", store.len()), On::Ours(2), store);
         let mut feed = case.feed();
         assert_eq!(case.run(&["--crash-at", "K5:3"]).code, None);
