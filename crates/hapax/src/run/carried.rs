@@ -3,7 +3,7 @@
 //! Owns where the job's record comes from: the checkpoint store, where the job has one; else the bookmarks beside its
 //! offsets; else, for a job that is new, the sources. Refuses to take a job for new: the decider asks the coordinators.
 
-use super::{Life, Started, start, surroundings, worker};
+use super::{Life, Started, start, surroundings, two_phase, worker};
 use crate::{
     cluster::Clusters,
     decider::{Brokers, Decider, RecordAt, TransactionDecider, TransactionStart, bookmarked_by},
@@ -29,6 +29,7 @@ impl Life {
         self.fresh &= !self.begun.load(Ordering::Relaxed);
         let (plan, host) = (self.plan.clone(), self.host.clone());
         let brokers = Brokers::connect(&host, &clusters, &plan).await?;
+        two_phase::check(&plan, &host, &clusters, &brokers).await?;
         let timeout = start::transaction_timeout(&plan, &host, &clusters, &store, &brokers).await?;
         let (record, record_at) = self.found(&clusters, &store, &brokers).await?;
         check_shape(&plan, &record)?;
