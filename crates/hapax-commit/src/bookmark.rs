@@ -237,9 +237,20 @@ impl core::error::Error for ProgressFault {}
 
 /// What committed offsets say together. To be called with what was read after every id was cleared, and stable.
 ///
+/// An offset with nothing beside it is that of a place which the job gave up when it was begun anew, where the others are
+/// whole without it; where they are not, a tool has set it.
+///
 /// # Errors
 /// They are not the whole progress of this job.
 pub fn read_progress(job: &Name, home: Home, found: &[FoundOffset]) -> Result<Progress, ProgressFault> {
+    read_whole(job, home, found).or_else(|fault| {
+        let marked: Vec<FoundOffset> =
+            found.iter().filter(|offset| !offset.metadata.is_empty()).cloned().collect();
+        read_whole(job, home, &marked).map_err(|_| fault)
+    })
+}
+
+fn read_whole(job: &Name, home: Home, found: &[FoundOffset]) -> Result<Progress, ProgressFault> {
     let mut progress: Option<Progress> = None;
     let mut splits = 0;
     for offset in found {

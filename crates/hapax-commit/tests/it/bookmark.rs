@@ -196,3 +196,20 @@ fn only_what_was_open_before_an_id_was_cleared_is_ended_in_a_partition() {
         "the last epochs of a producer are followed by another one"
     );
 }
+
+/// A life that is begun anew with fewer partitions takes its bookmarks off the others.
+#[test]
+fn an_offset_without_a_bookmark_counts_only_where_the_others_are_whole_without_it() {
+    let given_up = FoundOffset { place: "in-9".into(), offset: 40, metadata: String::new() };
+    let mut fewer = whole();
+    fewer.push(given_up.clone());
+    assert_eq!(judged(&fewer), judged(&whole()));
+    let mut reset = whole();
+    reset[1] = FoundOffset { place: "in-1".into(), ..given_up.clone() };
+    let fault = ProgressFault::Unreadable { place: "in-1".into(), why: NotABookmark::Empty };
+    assert_eq!(judged(&reset), Err(fault), "one that a tool has set is named");
+    let former = FoundOffset { metadata: bookmark(1, 30, 9, 40).to_text(), ..given_up };
+    let mut both = whole();
+    both.push(former);
+    assert!(judged(&both).is_err(), "a bookmark of the former life would be in the way");
+}

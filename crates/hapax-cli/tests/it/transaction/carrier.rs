@@ -121,3 +121,20 @@ fn a_carrier_topic_that_was_deleted_is_no_first_start() {
     judges().reader.delete_topic(&case.bootstrap, &case.carrier()).unwrap();
     case.run(&[]).says(4, "E0420");
 }
+
+/// Bookmarks of two lives together would be nobody's progress.
+#[test]
+fn a_job_that_is_begun_anew_with_fewer_places_takes_its_bookmarks_off_the_others() {
+    let case = Case::new("fewer", On::Ours(2), "");
+    let source =
+        format!("[[source]]\ngenerator = {{ rate = 400, partitions = {PARTITIONS}, value = '{VALUE}' }}\n");
+    case.write("transaction_timeout = \"60s\"\n", &source);
+    assert_eq!(case.run(&["--crash-at", "K5:8"]).code, None);
+    case.write("transaction_timeout = \"60s\"\n[run]\nshards = 2", &source);
+    let anew = case.run(&["--fresh", "--crash-at", "K5:3"]);
+    assert_eq!(anew.code, None, "{}", anew.err);
+    let marked = case.offsets().iter().filter(|offset| !offset.metadata.is_empty()).count();
+    assert_eq!(marked, 2);
+    let next = case.run(&["--crash-at", "K5:6"]);
+    assert_eq!(next.code, None, "it goes on: {}", next.err);
+}

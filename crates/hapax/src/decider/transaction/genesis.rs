@@ -18,7 +18,7 @@ use hapax_commit::{
 use hapax_host::Deadline;
 use hapax_kafka::{
     admin::{self, NewTopic},
-    transaction::{self, EndTxnAnswer, ListFilter},
+    transaction::{self, EndTxnAnswer, ListFilter, OffsetToCommit},
 };
 use hapax_store::PutOutcome;
 use std::{collections::BTreeSet, sync::atomic::Ordering};
@@ -46,7 +46,8 @@ impl TransactionDecider {
         let found = self.stable_offsets(&cleared).await?;
         if overwrites || !self.is_begun(&found).await? {
             self.make_carrier_topic().await?;
-            self.commit_genesis(&id, &cleared).await?;
+            let given_up = if overwrites { self.former_places().await? } else { Vec::new() };
+            self.commit_genesis(&id, &cleared, given_up).await?;
         }
         self.record_genesis().await
     }
@@ -168,11 +169,37 @@ impl TransactionDecider {
         })
     }
 
-    async fn commit_genesis(&self, id: &TransactionalId, cleared: &Cleared) -> Result<(), JobError> {
+    /// Offsets where the former life had bookmarks and this one will have none, with nothing beside them: bookmarks of two
+    /// lives together are nobody's progress.
+    async fn former_places(&self) -> Result<Vec<OffsetToCommit>, JobError> {
+        let offsets = self.group_offsets(false).await?;
+        let own = self.home.places();
+        let is_given_up = |offset: &admin::CommittedOffset| {
+            let is_marked =
+                Bookmark::parse(&offset.metadata).is_ok_and(|mark| mark.job == self.start.plan.name);
+            is_marked && !own.contains(&(offset.topic.clone(), offset.partition))
+        };
+        let unmarked = |offset: admin::CommittedOffset| OffsetToCommit {
+            topic: offset.topic,
+            partition: offset.partition,
+            offset: offset.offset,
+            leader_epoch: None,
+            metadata: String::new(),
+        };
+        Ok(offsets.committed.into_iter().filter(is_given_up).map(unmarked).collect())
+    }
+
+    /// One transaction with all positions, and with the offsets of places that are given up.
+    async fn commit_genesis(
+        &self,
+        id: &TransactionalId,
+        cleared: &Cleared,
+        given_up: Vec<OffsetToCommit>,
+    ) -> Result<(), JobError> {
         let identity: Identity = cleared.0[id];
         let (transactional_id, version) = (id.clone(), self.version);
         let carrier = Carrier { transactional_id, identity, version, partitions: Vec::new() };
-        let mut offsets = Vec::new();
+        let mut offsets = given_up;
         for (&shard, splits) in &self.start.record.layout.shards {
             let genesis = &self.start.record.genesis;
             let positions =
