@@ -9,6 +9,8 @@
 //!  e+1:            written -> barrier -> flushed ...................... -> SendOffsets -> ..
 //! ```
 //!
+//! A shard that has read everything goes on until all have, or a stop is wanted: its offsets expire like any other's.
+//!
 //! An epoch in which positions moved has a transaction, also where it wrote no record; one in which nothing moved has
 //! none, and is recorded in its turn.
 //!
@@ -87,8 +89,10 @@ pub enum Input {
     },
     /// Commit what was read and stop.
     StopWanted,
-    /// Every split is at its end.
+    /// Every split of the shard is at its end. Its offsets are committed again all the same while other shards read.
     Drained,
+    /// Every split of every shard is at its end: commit what was read and finish.
+    AllDrained,
     /// Something has failed.
     Failed {
         /// What.
@@ -164,6 +168,7 @@ pub struct Ledger {
     recommit: bool,
     stopping: bool,
     drained: bool,
+    finishing: bool,
     /// The last barrier is sent.
     closing: bool,
     /// The barrier that the shard has not answered.
@@ -195,6 +200,7 @@ impl Ledger {
             recommit: false,
             stopping: false,
             drained: false,
+            finishing: false,
             closing: false,
             collecting: None,
             flushed: VecDeque::new(),
@@ -237,6 +243,7 @@ impl Ledger {
             Input::Told { epoch } => self.told(epoch),
             Input::StopWanted => self.stopping = true,
             Input::Drained => self.drained = true,
+            Input::AllDrained => self.finishing = true,
             Input::Failed { why } => self.end(End::Failed(why)),
         }
         self.go_on();
@@ -326,7 +333,7 @@ impl Ledger {
             self.due &= self.touched;
             return;
         }
-        let last = self.stopping || self.drained;
+        let last = self.stopping || self.finishing;
         let wanted = last || (self.due && (self.touched || self.recommit));
         // Behind the barrier the shard begins the next epoch, on the id of the one three before it.
         let has_id = self.writing.0 + 1 - self.recorded.0 <= WINDOW;

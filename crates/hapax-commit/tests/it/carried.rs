@@ -426,6 +426,7 @@ impl World {
             if !work.drained {
                 work.drained = true;
                 work.ledger.step(Input::Drained);
+                work.ledger.step(Input::AllDrained);
             }
             return Some(());
         }

@@ -109,10 +109,12 @@ fn an_idle_shard_commits_its_offsets_again_before_they_are_forgotten() {
 }
 
 #[test]
-fn a_shard_that_has_read_all_ends_when_all_is_committed() {
+fn a_shard_that_has_read_all_ends_when_all_have_and_all_is_committed() {
     let mut ledger = Ledger::new(Epoch(0));
     ledger.step(Input::Touched { epoch: Epoch(1) });
     ledger.step(Input::Drained);
+    assert_eq!(effects(&mut ledger), [], "others read");
+    ledger.step(Input::AllDrained);
     assert_eq!(effects(&mut ledger), [Effect::SendBarrier { epoch: Epoch(1), last: true, recommit: false }]);
     flush(&mut ledger, 1, true);
     assert!(!ledger.has_ended());
@@ -129,4 +131,24 @@ fn nothing_is_asked_for_after_a_failure() {
     assert_eq!(effects(&mut ledger), [Effect::End(End::Failed("a lane was disturbed".into()))]);
     ledger.step(Input::Committed { epoch: Epoch(1) });
     assert_eq!(effects(&mut ledger), []);
+}
+
+/// Another shard may read for weeks, and the broker forgets offsets of a week.
+#[test]
+fn a_shard_that_has_read_all_commits_its_offsets_again_until_the_others_have() {
+    let mut ledger = Ledger::new(Epoch(0));
+    ledger.step(Input::Touched { epoch: Epoch(1) });
+    ledger.step(Input::Drained);
+    ledger.step(Input::Tick);
+    assert_eq!(effects(&mut ledger), [barrier(1)], "what it has read does not wait for the others");
+    flush(&mut ledger, 1, true);
+    ended(&mut ledger, 1);
+    ledger.step(Input::RecommitDue);
+    ledger.step(Input::Tick);
+    assert_eq!(effects(&mut ledger), [Effect::SendBarrier { epoch: Epoch(2), last: false, recommit: true }]);
+    flush(&mut ledger, 2, true);
+    assert!(!ended(&mut ledger, 2).iter().any(|effect| matches!(effect, Effect::End(_))));
+    ledger.step(Input::StopWanted);
+    assert_eq!(effects(&mut ledger), [Effect::SendBarrier { epoch: Epoch(3), last: true, recommit: false }]);
+    assert_eq!(flush(&mut ledger, 3, false)[1], Effect::End(End::Finished));
 }

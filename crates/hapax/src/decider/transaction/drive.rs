@@ -48,7 +48,8 @@ pub(super) async fn drive(
 ) -> Result<RunEnd, JobError> {
     let progress = decider.progress.as_ref().expect("a run is driven after the job was taken over");
     let now = decider.start.host.now();
-    let ledgers = decider.shards().map(|shard| (shard, Ledger::new(progress.epoch(shard)))).collect();
+    let ledgers =
+        decider.shards().map(|shard| (shard, decider.ledger(shard, progress.epoch(shard)))).collect();
     let drive = Drive {
         decider,
         ending: decider.ending(),
@@ -59,12 +60,30 @@ pub(super) async fn drive(
         next: BTreeMap::new(),
         committed: decider.shards().map(|shard| (shard, now)).collect(),
         ends: BTreeMap::new(),
+        drained: BTreeSet::new(),
         error: None,
         looked: now,
         stop_by: None,
         shards_gone: false,
     };
     drive.run(stop).await
+}
+
+impl TransactionDecider {
+    /// How long ago its offsets were committed is not known, and a job that is started again and again may never come
+    /// to where it would commit them: each run does so first.
+    fn ledger(&self, shard: ShardId, last: Epoch) -> Ledger {
+        let mut ledger = Ledger::new(last);
+        if self.has_place(shard) {
+            ledger.step(Input::RecommitDue);
+        }
+        ledger
+    }
+
+    /// A shard without a split has no offset among those of the source's group.
+    fn has_place(&self, shard: ShardId) -> bool {
+        !self.home.places_of(&self.start.record.layout, shard).is_empty()
+    }
 }
 
 struct Drive<'a> {
@@ -76,9 +95,11 @@ struct Drive<'a> {
     tasks: FuturesUnordered<BoxFuture<'static, Done>>,
     /// The identity that ending a shard's epoch answered, until its id is free.
     next: BTreeMap<ShardId, Identity>,
-    /// When a shard's offsets were committed last, or may have been before this run.
+    /// When a shard's offsets were committed last by this run, or else when it began: they are committed anew soon then.
     committed: BTreeMap<ShardId, Instant>,
     ends: BTreeMap<ShardId, End>,
+    /// Shards that have read everything.
+    drained: BTreeSet<ShardId>,
     /// The error behind a failure that a ledger was told of.
     error: Option<JobError>,
     /// When a coordinator was asked last, in one way or the other.
@@ -154,7 +175,8 @@ impl Drive<'_> {
         self.tell_progress();
         let (now, limit) = (self.decider.start.host.now(), self.decider.start.plan.settings.recommit);
         for (shard, ledger) in &mut self.ledgers {
-            if now.saturating_duration_since(self.committed[shard]) >= limit {
+            let since = now.saturating_duration_since(self.committed[shard]);
+            if since >= limit && self.decider.has_place(*shard) {
                 ledger.step(Input::RecommitDue);
             }
             ledger.step(Input::Tick);
@@ -215,7 +237,13 @@ impl Drive<'_> {
                 let flushed = Flushed { carrier, positions: share.positions };
                 self.step(shard, Input::Flushed { epoch, flushed });
             }
-            FromShard::Drained { shard } => self.step(shard, Input::Drained),
+            FromShard::Drained { shard } => {
+                self.step(shard, Input::Drained);
+                self.drained.insert(shard);
+                if self.drained.len() == self.ledgers.len() {
+                    self.step_all(&Input::AllDrained);
+                }
+            }
             FromShard::Failed { shard, error } => self.failed(shard, error),
         }
     }
