@@ -193,7 +193,9 @@ impl Drive<'_> {
             return;
         }
         self.looked = now;
-        let Some((&shard, ledger)) = self.ledgers.first_key_value() else { return };
+        let Some((&shard, ledger)) = self.ledgers.iter().find(|(_, ledger)| !ledger.has_ended()) else {
+            return;
+        };
         // The id after next is the one that nothing is written on.
         let epoch = ledger.writing().next();
         let id = self.decider.lane(shard).transactional_id(&self.decider.start.plan.name, epoch);
