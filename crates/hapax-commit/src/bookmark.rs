@@ -386,19 +386,26 @@ pub fn is_behind(open: Identity, cleared: Identity) -> bool {
     open.producer_id != cleared.producer_id || open.producer_epoch < cleared.producer_epoch
 }
 
+/// What runs of this process have had of an id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Had {
+    /// Identities that they were given, or will have been if what was asked for is done.
+    pub identities: BTreeSet<Identity>,
+    /// InitProducerId was sent and its answer did not come: the coordinator may have given one that nobody has seen.
+    pub unanswered: bool,
+}
+
 /// Is another run at work, by what coordinators say of the ids that a run of this process has had? A start clears all
 /// ids, so another run shows on every one. On some only, it is one that has not come far, or one that slept in its start:
 /// then this process may go on, and the other will find itself out.
-pub fn is_taken_over(
-    own: &BTreeMap<TransactionalId, BTreeSet<Identity>>,
-    looks: &[(TransactionalId, Described)],
-) -> bool {
+pub fn is_taken_over(own: &BTreeMap<TransactionalId, Had>, looks: &[(TransactionalId, Described)]) -> bool {
     let had: Vec<_> = looks.iter().filter_map(|(id, seen)| Some((own.get(id)?, seen))).collect();
     !had.is_empty() && had.into_iter().all(|(own, seen)| is_anothers(own, seen))
 }
 
-/// Has another run taken this id, by identities that runs of this process have had of it?
-pub fn is_anothers(own: &BTreeSet<Identity>, described: &Described) -> bool {
+/// Has another run taken this id, by identities that runs of this process have had of it? One that may be the answer to
+/// what this process has asked is not another's.
+pub fn is_anothers(own: &Had, described: &Described) -> bool {
     match described {
         Described::Known { state, identity } => {
             // A broker that aborts a transaction gives the id another producer epoch, too.
@@ -409,7 +416,7 @@ pub fn is_anothers(own: &BTreeSet<Identity>, described: &Described) -> bool {
                     | TransactionState::PrepareEpochFence
                     | TransactionState::Dead
             );
-            !by_broker && !own.contains(identity)
+            !by_broker && !own.unanswered && !own.identities.contains(identity)
         }
         Described::Forgotten | Described::Unanswered(_) => false,
     }

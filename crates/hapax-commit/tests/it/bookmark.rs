@@ -4,11 +4,12 @@ use hapax_commit::{
     Bookmark, Epoch, Identity, Name, Position, ProducerEpoch, ProducerId, Reading, ShardId, SplitId, TopicId,
     TransactionVersion, TransactionalId,
     bookmark::{
-        FoundOffset, Home, NotABookmark, Past, ProgressFault, ended_before, is_behind, is_taken_over,
+        FoundOffset, Had, Home, NotABookmark, Past, ProgressFault, ended_before, is_behind, is_taken_over,
         judge_past, read_progress,
     },
     evidence::{Described, TransactionState},
 };
+use std::collections::BTreeMap;
 
 /// A bookmark as format 1 wrote it. Never to be changed: every later release reads it.
 const BOOKMARK_V1: &str = include_str!("golden/bookmark-v1");
@@ -174,14 +175,20 @@ fn how_a_transaction_ended_is_known_only_of_the_one_that_the_coordinator_speaks_
 #[test]
 fn another_run_is_at_work_when_every_id_is_anothers_and_not_when_the_broker_aborted() {
     use TransactionState::{CompleteAbort, CompleteCommit, Empty};
-    let own = [(id(0, 0), [identity(1)].into()), (id(0, 1), [identity(2)].into())].into();
+    let had = |epoch| Had { identities: [identity(epoch)].into(), unanswered: false };
+    let mut own = [(id(0, 0), had(1)), (id(0, 1), had(2))].into();
     let looks = |first: Described, second: Described| [(id(0, 0), first), (id(0, 1), second)];
-    let taken = |looks: &[(TransactionalId, Described)]| is_taken_over(&own, looks);
-    assert!(taken(&looks(known(Empty, 8), known(CompleteCommit, 9))));
-    assert!(!taken(&looks(known(Empty, 8), known(Empty, 2))), "one is still ours");
-    assert!(!taken(&looks(known(Empty, 8), known(CompleteAbort, 3))), "a time-out looks like this");
-    assert!(!taken(&looks(known(Empty, 8), Described::Unanswered("down".into()))));
+    let taken = |own: &BTreeMap<TransactionalId, Had>, looks: &[(TransactionalId, Described)]| {
+        is_taken_over(own, looks)
+    };
+    assert!(taken(&own, &looks(known(Empty, 8), known(CompleteCommit, 9))));
+    assert!(!taken(&own, &looks(known(Empty, 8), known(Empty, 2))), "one is still ours");
+    assert!(!taken(&own, &looks(known(Empty, 8), known(CompleteAbort, 3))), "a time-out looks like this");
+    assert!(!taken(&own, &looks(known(Empty, 8), Described::Unanswered("down".into()))));
     assert!(!is_taken_over(&Default::default(), &looks(known(Empty, 8), known(Empty, 8))), "a first start");
+    let asked: &mut Had = own.get_mut(&id(0, 1)).unwrap();
+    asked.unanswered = true;
+    assert!(!taken(&own, &looks(known(Empty, 8), known(Empty, 9))), "an answer that was lost gave this one");
 }
 
 /// A run that slept in its start finds a transaction open that a newer run is writing under the same producer.

@@ -1,28 +1,54 @@
 //! The identities that runs of this process have had, by which another process's run is told from our own past.
 
 use crate::limits;
-use hapax_commit::{Identity, ProducerEpoch, TransactionVersion, TransactionalId};
+use hapax_commit::{Identity, ProducerEpoch, TransactionVersion, TransactionalId, bookmark::Had};
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
 };
 
 /// Shared by all runs of a process. The newest of each id are kept.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OwnIdentities(Arc<Mutex<BTreeMap<TransactionalId, VecDeque<Identity>>>>);
+pub(crate) struct OwnIdentities(Arc<Mutex<BTreeMap<TransactionalId, OfId>>>);
+
+#[derive(Debug, Default)]
+struct OfId {
+    identities: VecDeque<Identity>,
+    /// InitProducerId is on its way, or its answer was lost.
+    unanswered: bool,
+}
+
+impl OfId {
+    fn add(&mut self, identity: Identity) {
+        if self.identities.contains(&identity) {
+            return;
+        }
+        if self.identities.len() == limits::OWN_IDENTITIES {
+            self.identities.pop_front();
+        }
+        self.identities.push_back(identity);
+    }
+}
 
 impl OwnIdentities {
     /// This process has been given the identity, or will be if what it asks for is done.
     pub(super) fn add(&self, id: &TransactionalId, identity: Identity) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(id.clone()).or_default().add(identity);
+    }
+
+    /// InitProducerId is about to be sent: whoever asks for the id before it is answered may see what it has given.
+    pub(super) fn asking(&self, id: &TransactionalId) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(id.clone()).or_default().unanswered = true;
+    }
+
+    /// InitProducerId is answered.
+    pub(super) fn answered(&self, id: &TransactionalId, identity: Identity) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_id = known.entry(id.clone()).or_default();
-        if of_id.contains(&identity) {
-            return;
-        }
-        if of_id.len() == limits::OWN_IDENTITIES {
-            of_id.pop_front();
-        }
-        of_id.push_back(identity);
+        of_id.add(identity);
+        of_id.unanswered = false;
     }
 
     /// EndTxn is sent under this identity: on V2 its answer, which may get lost, gives the next one.
@@ -30,9 +56,13 @@ impl OwnIdentities {
         self.add(id, marker_of(identity, version));
     }
 
-    pub(super) fn all(&self) -> BTreeMap<TransactionalId, BTreeSet<Identity>> {
+    pub(super) fn all(&self) -> BTreeMap<TransactionalId, Had> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().map(|(id, of_id)| (id.clone(), of_id.iter().copied().collect())).collect()
+        let had = |of_id: &OfId| Had {
+            identities: of_id.identities.iter().copied().collect(),
+            unanswered: of_id.unanswered,
+        };
+        known.iter().map(|(id, of_id)| (id.clone(), had(of_id))).collect()
     }
 }
 

@@ -69,8 +69,9 @@ impl TransactionDecider {
     pub(super) async fn clear(&self, ids: &[TransactionalId]) -> Result<Cleared, JobError> {
         let (brokers, timeout) = (&self.start.brokers, self.start.transaction_timeout);
         let clear = |id: TransactionalId| async move {
+            self.start.own.asking(&id);
             let identity = brokers.clear(&self.client, &id.to_string(), timeout).await?;
-            self.start.own.add(&id, identity);
+            self.start.own.answered(&id, identity);
             Ok::<_, JobError>((id, identity))
         };
         let clearing: Vec<_> = ids.iter().cloned().map(clear).collect();
