@@ -14,10 +14,10 @@ use crate::{
 use hapax_host::Deadline;
 use kafka_protocol::messages::{
     OffsetFetchRequest, OffsetFetchResponse,
-    offset_fetch_request::OffsetFetchRequestGroup,
+    offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics},
     offset_fetch_response::{OffsetFetchResponseGroup, OffsetFetchResponsePartitions},
 };
-use std::ops::RangeInclusive;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 /// From 8 on several groups in one request; from 9 on the group's own protocol plays a part, which is not asked about.
 const VERSIONS: RangeInclusive<i16> = 8..=8;
@@ -45,7 +45,7 @@ pub struct GroupOffsets {
 }
 
 /// Every offset that a group has committed; none where there is no such group. With `stable`, offsets that an open
-/// transaction may change are told apart.
+/// transaction may change are told apart, where something was committed before: see [`unstable_offsets`].
 ///
 /// # Errors
 /// The client's reason, at the latest at the deadline.
@@ -55,7 +55,45 @@ pub async fn committed_offsets(
     stable: bool,
     deadline: Deadline,
 ) -> Result<GroupOffsets, ClientError> {
-    let wanted = OffsetFetchRequestGroup::default().with_group_id(wire::text(group).into()).with_topics(None);
+    fetch(client, group, None, stable, deadline).await
+}
+
+/// Which of these partitions an open transaction has an offset for. A broker that is asked for whatever is committed leaves
+/// out a partition whose first offset is that of the open transaction; asked for by name it is told.
+///
+/// # Errors
+/// The client's reason, at the latest at the deadline.
+pub async fn unstable_offsets(
+    client: &Client,
+    group: &str,
+    places: impl IntoIterator<Item = &(String, i32)>,
+    deadline: Deadline,
+) -> Result<Vec<(String, i32)>, ClientError> {
+    Ok(fetch(client, group, Some(by_topic(places)), true, deadline).await?.unstable)
+}
+
+fn by_topic<'a>(places: impl IntoIterator<Item = &'a (String, i32)>) -> Vec<OffsetFetchRequestTopics> {
+    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
+    for (topic, partition) in places {
+        topics.entry(topic).or_default().push(*partition);
+    }
+    let wanted = |(topic, partitions)| {
+        OffsetFetchRequestTopics::default()
+            .with_name(wire::text(topic).into())
+            .with_partition_indexes(partitions)
+    };
+    topics.into_iter().map(wanted).collect()
+}
+
+async fn fetch(
+    client: &Client,
+    group: &str,
+    topics: Option<Vec<OffsetFetchRequestTopics>>,
+    stable: bool,
+    deadline: Deadline,
+) -> Result<GroupOffsets, ClientError> {
+    let wanted =
+        OffsetFetchRequestGroup::default().with_group_id(wire::text(group).into()).with_topics(topics);
     let request = OffsetFetchRequest::default().with_groups(vec![wanted]).with_require_stable(stable);
     let mut retry = Retry::new(client, RequestKind::OffsetFetch, group, deadline);
     loop {
@@ -182,6 +220,15 @@ mod tests {
         let committed: Vec<(i32, i64)> =
             offsets.committed.iter().map(|offset| (offset.partition, offset.offset)).collect();
         assert_eq!(committed, [(0, 5)]);
+    }
+
+    #[test]
+    fn partitions_are_asked_for_by_name_each_topic_once() {
+        let places = [("in".to_owned(), 1), ("more".to_owned(), 0), ("in".to_owned(), 0)];
+        let topics = by_topic(&places);
+        let asked: Vec<(&str, &[i32])> =
+            topics.iter().map(|topic| (topic.name.as_str(), topic.partition_indexes.as_slice())).collect();
+        assert_eq!(asked, [("in", &[1, 0][..]), ("more", &[0])]);
     }
 
     #[test]

@@ -12,7 +12,9 @@ mod offset;
 mod topic;
 
 pub use config::{ConfigResource, Configs, broker_config, describe_configs};
-pub use group::{CommittedOffset, GroupOffsets, OFFSETS_TOPIC, committed_offsets, offsets_partition};
+pub use group::{
+    CommittedOffset, GroupOffsets, OFFSETS_TOPIC, committed_offsets, offsets_partition, unstable_offsets,
+};
 pub use offset::{Isolation, ListedOffset, OffsetSpec, list_offsets};
 pub use topic::{Created, NewTopic, create_topics};
 

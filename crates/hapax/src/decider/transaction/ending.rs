@@ -141,11 +141,11 @@ impl Ending {
         let mut pause = limits::UNSTABLE_PAUSE;
         loop {
             let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
-            let offsets = admin::committed_offsets(&self.client, &self.group, true, patience).await;
-            let offsets = offsets.map_err(|error| {
+            let unstable = admin::unstable_offsets(&self.client, &self.group, places, patience).await;
+            let unstable = unstable.map_err(|error| {
                 JobError::kafka(format!("reading the offsets of group {}", self.group), error)
             })?;
-            if !offsets.unstable.iter().any(|place| places.contains(place)) {
+            if unstable.is_empty() {
                 return Ok(true);
             }
             if self.host.now().saturating_duration_since(began) >= limits::UNTOLD_OFFSETS {

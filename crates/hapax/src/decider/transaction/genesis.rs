@@ -58,7 +58,7 @@ impl TransactionDecider {
 
     /// Ids of the present layout, and those that bookmarks of the former life tell of.
     async fn ids_of_former_life(&self) -> Result<Vec<TransactionalId>, JobError> {
-        let offsets = self.group_offsets(false).await?;
+        let offsets = self.group_offsets().await?;
         let marks = offsets.committed.iter().filter_map(|offset| Bookmark::parse(&offset.metadata).ok());
         let shards = marks.filter(|mark| mark.job == self.start.plan.name).map(|mark| mark.shards).max();
         let shards = shards.unwrap_or(0).min(crate::job::MAX_SHARDS);
@@ -100,10 +100,10 @@ impl TransactionDecider {
     /// Whoever begins the job commits genesis before it touches any other id: asked after the ids, this tells the two
     /// apart.
     async fn is_bookmarked(&self) -> Result<bool, JobError> {
-        let offsets = self.group_offsets(false).await?;
-        let marks = offsets.committed.iter().filter_map(|offset| Bookmark::parse(&offset.metadata).ok());
-        let ours = marks.filter(|mark| mark.job == self.start.plan.name).count();
-        Ok(ours > 0 || !self.unstable(&offsets).is_empty())
+        let is_under_way = !self.unstable().await?.is_empty();
+        let offsets = self.group_offsets().await?;
+        let mut marks = offsets.committed.iter().filter_map(|offset| Bookmark::parse(&offset.metadata).ok());
+        Ok(is_under_way || marks.any(|mark| mark.job == self.start.plan.name))
     }
 
     /// An id of the job beside that of genesis, also of shards that the present file does not have.
@@ -172,7 +172,7 @@ impl TransactionDecider {
     /// Offsets where the former life had bookmarks and this one will have none, with nothing beside them: bookmarks of two
     /// lives together are nobody's progress.
     async fn former_places(&self) -> Result<Vec<OffsetToCommit>, JobError> {
-        let offsets = self.group_offsets(false).await?;
+        let offsets = self.group_offsets().await?;
         let own = self.home.places();
         let is_given_up = |offset: &admin::CommittedOffset| {
             let is_marked =

@@ -28,8 +28,9 @@ impl TransactionDecider {
         let (mut pause, mut next_report) = (limits::UNSTABLE_PAUSE, limits::UNSTABLE_REPORT);
         let mut looked = false;
         loop {
-            let offsets = self.group_offsets(true).await?;
-            let unstable = self.unstable(&offsets);
+            // First those that may change, then all: what was stable for the first look is there for the second.
+            let unstable = self.unstable().await?;
+            let offsets = self.group_offsets().await?;
             if unstable.is_empty() {
                 return Ok(self.of_job(offsets));
             }
@@ -47,17 +48,20 @@ impl TransactionDecider {
         }
     }
 
-    pub(super) async fn group_offsets(&self, stable: bool) -> Result<GroupOffsets, JobError> {
+    /// What is committed, also where an open transaction may change it.
+    pub(super) async fn group_offsets(&self) -> Result<GroupOffsets, JobError> {
         let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY * 3));
         let group = self.home.group();
-        let offsets = admin::committed_offsets(&self.client, &group, stable, patience).await;
+        let offsets = admin::committed_offsets(&self.client, &group, false, patience).await;
         offsets.map_err(|error| JobError::kafka(format!("reading the offsets of group {group}"), error))
     }
 
     /// Places of the job that an open transaction has an offset for.
-    pub(super) fn unstable(&self, offsets: &GroupOffsets) -> Vec<(String, i32)> {
-        let places = self.home.places();
-        offsets.unstable.iter().filter(|place| places.contains(place)).cloned().collect()
+    pub(super) async fn unstable(&self) -> Result<Vec<(String, i32)>, JobError> {
+        let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY * 3));
+        let group = self.home.group();
+        let unstable = admin::unstable_offsets(&self.client, &group, self.home.places(), patience).await;
+        unstable.map_err(|error| JobError::kafka(format!("reading the offsets of group {group}"), error))
     }
 
     /// Offsets of the job's topics, and others that it has a bookmark on: those of a topic that it does not read any more.
