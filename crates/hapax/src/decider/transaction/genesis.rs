@@ -31,7 +31,9 @@ impl TransactionDecider {
             RecordAt::Offsets => false,
         };
         if overwrites {
-            self.clear(&self.ids_of_former_life().await?).await?;
+            let former = self.ids_of_former_life().await?;
+            self.look_at(&former).await;
+            self.clear(&former).await?;
         } else if matches!(self.start.record_at, RecordAt::Nowhere { .. }) {
             self.refuse_past().await?;
         }

@@ -7,14 +7,17 @@ use super::{Cleared, RecordAt, TransactionDecider, identity::marker_of};
 use crate::{
     decider::{Takeover, told::left_open},
     error::{Code, JobError},
+    limits,
     source::SourceTopic,
 };
 use futures::{StreamExt, stream};
 use hapax_commit::{
-    Identity, Positions, ShardId, TransactionalId,
+    Identity, Positions, ShardId, TransactionVersion, TransactionalId,
     bookmark::{self, FoundOffset, Progress, ProgressFault},
+    evidence::{Described, TransactionState},
 };
-use hapax_kafka::transaction::{self, LeftOpenEnd};
+use hapax_host::Deadline;
+use hapax_kafka::transaction::{self, EndTxnAnswer, LeftOpenEnd};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ids that are asked after, or cleared, at once.
@@ -27,7 +30,8 @@ impl TransactionDecider {
         if self.is_new().await? {
             self.begin().await?;
         }
-        let cleared = self.clear(&self.ids()).await?;
+        let ids = self.ids();
+        let cleared = self.clear(&ids).await?;
         let found = self.stable_offsets(&cleared).await?;
         let progress = self.judge(&found).await?;
         let identities = self.shards().map(|shard| (self.lane(shard), self.identities(&cleared, shard)));
@@ -45,13 +49,21 @@ impl TransactionDecider {
 
     /// What coordinators say of every id.
     async fn look(&mut self) {
+        self.looks = Vec::new();
+        self.look_at(&self.ids()).await;
+    }
+
+    /// What coordinators say of these ids, beside those that were looked at.
+    pub(super) async fn look_at(&mut self, ids: &[TransactionalId]) {
         let brokers = &self.start.brokers;
         let look = async |id: TransactionalId| {
             let described = brokers.describe(&self.client, &id.to_string()).await;
             (id, described)
         };
-        let looks: Vec<_> = self.ids().into_iter().map(look).collect();
-        self.looks = stream::iter(looks).buffered(AT_ONCE).collect().await;
+        let is_known = |id: &&TransactionalId| self.looks.iter().any(|(known, _)| known == *id);
+        let looks: Vec<_> = ids.iter().filter(|id| !is_known(id)).cloned().map(look).collect();
+        let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+        self.looks.extend(looks);
     }
 
     fn check_taken_over(&self) -> Result<(), JobError> {
@@ -66,17 +78,70 @@ impl TransactionDecider {
     }
 
     /// Ends what is open under ids and fences them.
-    pub(super) async fn clear(&self, ids: &[TransactionalId]) -> Result<Cleared, JobError> {
-        let (brokers, timeout) = (&self.start.brokers, self.start.transaction_timeout);
+    pub(super) async fn clear(&mut self, ids: &[TransactionalId]) -> Result<Cleared, JobError> {
+        self.abort_open(ids).await;
+        let (start, client) = (&self.start, &self.client);
         let clear = |id: TransactionalId| async move {
-            self.start.own.asking(&id);
-            let identity = brokers.clear(&self.client, &id.to_string(), timeout).await?;
-            self.start.own.answered(&id, identity);
+            start.own.asking(&id);
+            let identity = start.brokers.clear(client, &id.to_string(), start.transaction_timeout).await?;
+            start.own.answered(&id, identity);
             Ok::<_, JobError>((id, identity))
         };
         let clearing: Vec<_> = ids.iter().cloned().map(clear).collect();
         let cleared: Vec<Result<_, JobError>> = stream::iter(clearing).buffered(AT_ONCE).collect().await;
         Ok(Cleared(cleared.into_iter().collect::<Result<_, _>>()?))
+    }
+
+    /// Aborts what coordinators call open, under its own identity, and keeps the answer as what they say of the id.
+    ///
+    /// InitProducerId aborts it, too, but a coordinator that has answered that does not tell how the transaction ended,
+    /// and offsets whose partition was not told (KAFKA-20734) would be waited for without end. Not on V1, where an abort
+    /// leaves the former run its identity: that run could begin another transaction under it and commit positions there
+    /// without the records that were aborted.
+    async fn abort_open(&mut self, ids: &[TransactionalId]) {
+        if self.version == TransactionVersion::V1 {
+            return;
+        }
+        let open = self.looks.iter().filter_map(|(id, described)| match described {
+            Described::Known { state: TransactionState::Ongoing, identity } if ids.contains(id) => {
+                Some((id.clone(), *identity))
+            }
+            Described::Known { .. } | Described::Forgotten | Described::Unanswered(_) => None,
+        });
+        let this = &*self;
+        let ends: Vec<_> = open
+            .map(|(id, identity)| async move {
+                let described = this.aborted(&id, identity).await;
+                (id, described)
+            })
+            .collect();
+        let ended: BTreeMap<_, _> = stream::iter(ends).buffered(AT_ONCE).collect().await;
+        for (id, described) in &mut self.looks {
+            if let Some(Some(answer)) = ended.get(id) {
+                described.clone_from(answer);
+            }
+        }
+    }
+
+    /// What is known of an id after an abort of what was open under it; `None` where nothing is.
+    async fn aborted(&self, id: &TransactionalId, open: Identity) -> Option<Described> {
+        let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY * 3));
+        let (name, version) = (id.to_string(), self.version);
+        let answer = transaction::end_txn(&self.client, &name, open, version, false, patience, || {}).await;
+        match answer {
+            EndTxnAnswer::Aborted { next } => {
+                self.start.own.add(id, next);
+                Some(Described::Known { state: TransactionState::CompleteAbort, identity: next })
+            }
+            // Ended since the look, one way or the other.
+            EndTxnAnswer::NotThisState { .. }
+            | EndTxnAnswer::Superseded { .. }
+            | EndTxnAnswer::Forgotten { .. } => Some(self.start.brokers.describe(&self.client, &name).await),
+            other => {
+                tracing::info!(%id, "what is open could not be aborted before the id is cleared: {other:?}");
+                None
+            }
+        }
     }
 
     fn identities(&self, cleared: &Cleared, shard: ShardId) -> [Identity; 3] {
