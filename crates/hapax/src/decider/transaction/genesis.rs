@@ -216,6 +216,9 @@ impl TransactionDecider {
             answer => return Err(ending.not_committed(Epoch::GENESIS, &carrier, &answer)),
         }
         self.start.begun.store(true, Ordering::Relaxed);
+        // Told while its coordinator still knows how it ended: clearing the id makes it forget.
+        let places = self.home.places().into_iter().cloned().collect();
+        ending.tell(&carrier, &places).await?;
         tracing::info!(job = %self.start.plan.name, "start positions are committed");
         Ok(())
     }
