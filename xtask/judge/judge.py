@@ -27,8 +27,11 @@ REQUEST_TIMEOUT = 30.0
 FLUSH_TIMEOUT = 120.0
 BATCH = 20_000
 EXAMPLES = 10
+KEPT_WRITERS = 16
+WRITER_KEPT_FOR = 2.0
 
 open_producers = {}
+kept_writers = {}
 
 
 def base(bootstrap):
@@ -111,6 +114,7 @@ def await_topic(client, topic, partitions):
 def delete_topic(request):
     client = admin(request)
     topic = request["topic"]
+    kept_writers.clear()
     settle(client.delete_topics([topic], operation_timeout=REQUEST_TIMEOUT))
     deadline = time.monotonic() + REQUEST_TIMEOUT
     while topic in client.list_topics(timeout=REQUEST_TIMEOUT).topics:
@@ -221,11 +225,25 @@ class Writer:
             )
 
 
-def produce(request):
-    writer = Writer(request["bootstrap"], config=request["config"])
-    writer.send_records(request["topic"], request["records"])
+def kept(request, write):
+    """Writes with the producer of a moment ago, where there is one: a first one waits half a second for its id."""
+    at = json.dumps([request["bootstrap"], request["config"]], sort_keys=True)
+    now = time.monotonic()
+    for old in [old for old, (_, used) in kept_writers.items() if now - used > WRITER_KEPT_FOR]:
+        del kept_writers[old]
+    while len(kept_writers) >= KEPT_WRITERS:
+        del kept_writers[next(iter(kept_writers))]
+    writer, _ = kept_writers.pop(at, (None, now))
+    writer = writer or Writer(request["bootstrap"], config=request["config"])
+    before = writer.acknowledged
+    write(writer)
     writer.flush()
-    return writer.acknowledged
+    kept_writers[at] = (writer, time.monotonic())
+    return writer.acknowledged - before
+
+
+def produce(request):
+    return kept(request, lambda writer: writer.send_records(request["topic"], request["records"]))
 
 
 def render(template, number):
@@ -242,21 +260,24 @@ def render(template, number):
 
 def produce_numbers(request):
     every = request["transactions_of"]
-    identity = None if every is None else f"judge-numbers-{request['topic']}-{time.time_ns()}"
+    if every is None:
+        return kept(request, lambda writer: send_numbers(writer, request, 0, request["count"], Pace(request["per_second"])))
+    identity = f"judge-numbers-{request['topic']}-{time.time_ns()}"
     writer = Writer(request["bootstrap"], identity, request["config"])
     pace = Pace(request["per_second"])
-    first, end = request["from"], request["from"] + request["count"]
-    for start in range(first, end, every or request["count"]):
-        if every is not None:
-            writer.producer.begin_transaction()
-        for number in range(start, min(start + (every or request["count"]), end)):
-            pace.wait(number - first, writer)
-            send_number(writer, request, number)
-        if every is not None:
-            writer.finish("commit")
-            abort_some(writer, request, start)
+    for start in range(0, request["count"], every):
+        writer.producer.begin_transaction()
+        send_numbers(writer, request, start, min(start + every, request["count"]), pace)
+        writer.finish("commit")
+        abort_some(writer, request, request["from"] + start)
     writer.flush()
     return writer.acknowledged
+
+
+def send_numbers(writer, request, start, end, pace):
+    for number in range(start, end):
+        pace.wait(number, writer)
+        send_number(writer, request, request["from"] + number)
 
 
 def send_number(writer, request, number):
@@ -387,7 +408,7 @@ class Reading:
             while waiting:
                 if time.monotonic() > self.deadline:
                     raise TimeoutError(f"{self.topic}: partitions {sorted(waiting)} were not read to {self.end}")
-                for message in consumer.consume(BATCH, timeout=0.2 if len(waiting) else 0):
+                for message in consumer.consume(BATCH, timeout=0.05):
                     partition, end = message.partition(), self.end.get(message.partition(), 0)
                     error = message.error()
                     if error is not None:

@@ -5,7 +5,7 @@
 
 use crate::{
     command_line::Ended,
-    harness::{self, Judges, binary, directory, unique},
+    harness::{self, Input, Judges, Trickle, binary, directory, unique},
 };
 use hapax::crash::Point;
 use hapax_broker::{Broker, ServerOptions, Settings};
@@ -20,8 +20,8 @@ use std::{
 };
 use tokio::runtime::{Builder, Runtime};
 use xtask::{
-    hapax::{Feed, Part, Run},
-    judge::{Audit, GroupOffset, Numbers},
+    hapax::Run,
+    judge::{Audit, GroupOffset},
     kafka::{Version, shared, transactions},
 };
 
@@ -31,9 +31,14 @@ mod start;
 
 const PARTITIONS: u32 = 4;
 const TOTAL: u64 = 800;
-/// Records of one part of the feed.
-const PART: u64 = 40;
-const FEED_PAUSE: Duration = Duration::from_millis(60);
+const INPUT: Input = Input {
+    partitions: PARTITIONS,
+    busy: PARTITIONS,
+    backlog: 40,
+    before_rest: TOTAL - 100,
+    total: TOTAL,
+    pause: Duration::from_millis(150),
+};
 const PATIENCE: Duration = Duration::from_secs(120);
 const TIMEOUT_MS: i64 = 60_000;
 
@@ -151,15 +156,11 @@ impl Case {
         Ended::of(&command.output().unwrap())
     }
 
-    /// Writes the whole input, part by part.
-    fn feed(&self) -> Feed {
-        let next = |from: u64| match from {
-            TOTAL => Part::End,
-            _ => Part::Write(Numbers::new(PARTITIONS, PART)),
-        };
-        Feed::start(judges().feeder.clone(), &self.bootstrap, &self.source(), FEED_PAUSE, next)
+    fn feed(&self) -> Trickle {
+        Trickle::start(&judges().feeder, &self.bootstrap, &self.source(), INPUT)
     }
 
+    /// Writes the whole input.
     fn fill(&self) {
         self.feed().join().unwrap();
     }

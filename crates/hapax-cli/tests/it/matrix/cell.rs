@@ -15,7 +15,7 @@
 //! `read_committed` reader, librdkafka, gets a record that was fed after the crash; the clock starts when this test
 //! sees that the process has died or stopped, and the time for the new process to start is in it.
 
-use crate::harness::{self, Judges};
+use crate::harness::{self, Input, Judges, Trickle};
 use hapax::crash::Point;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,12 +23,10 @@ use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use xtask::hapax::{Feed, Part, Pipeline, Run};
-use xtask::judge::{Audit, Bounds, Isolation, Numbers};
+use xtask::hapax::{Pipeline, Run};
+use xtask::judge::{Audit, Bounds, Isolation};
 use xtask::kafka::{Version, shared, transactions};
 use xtask::tools::Tools;
 
@@ -40,9 +38,8 @@ const BACKLOG: u64 = 200;
 const BEFORE_REST: u64 = 1_400;
 const TOTAL: u64 = 1_600;
 const INTERVAL: Duration = Duration::from_millis(150);
-const FEED_PAUSE: Duration = Duration::from_millis(100);
-/// Each part of the trickle is this share of what is left of it: it slows down, and lasts for some twenty seconds.
-const TRICKLE_SHARE: u64 = 24;
+/// The trickle lasts for some twenty seconds.
+const FEED_PAUSE: Duration = Duration::from_millis(250);
 /// Everything takes seconds; this covers a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// The last phase of a commit takes milliseconds.
@@ -220,8 +217,7 @@ impl<'a> Scene<'a> {
 
     /// The epoch of the crash, and the time from there to the first new commit.
     fn play(&self) -> io::Result<(u64, Duration)> {
-        let rest = Arc::new(AtomicBool::new(false));
-        let mut feed = self.feed(rest.clone());
+        let mut feed = self.feed();
         let mut first = self.start("first", &["--crash-at", &self.cell.crash_at()])?;
         self.await_crash(&mut first)?;
         let (crashed, new) = (Instant::now(), feed.begun());
@@ -237,7 +233,6 @@ impl<'a> Scene<'a> {
                 return Err(second.failure("ended before everything was fed"));
             }
         }
-        rest.store(true, Ordering::SeqCst);
         let fed = feed.join()?;
         expect(fed == TOTAL, || format!("{fed} of {TOTAL} records were fed"))?;
         second.demand_exit(0, PATIENCE)?;
@@ -256,24 +251,17 @@ impl<'a> Scene<'a> {
         harness::run(&self.file, arguments, &self.directory.join(format!("{name}.log")))
     }
 
-    fn feed(&self, rest: Arc<AtomicBool>) -> Feed {
-        let partitions = self.cell.load.partitions();
-        let judge = self.judges.feeder.clone();
-        Feed::start(judge, self.bootstrap, &self.pipeline.source, FEED_PAUSE, move |from| {
-            let rest = rest.load(Ordering::SeqCst);
-            let left = BEFORE_REST.saturating_sub(from);
-            match (from, left) {
-                (0, _) => Part::Write(Numbers::new(partitions, BACKLOG)),
-                (TOTAL, _) => Part::End,
-                (_, 0) if rest => Part::Write(Numbers::new(PARTITIONS, TOTAL - from)),
-                (_, 0) => Part::Wait,
-                (_, left) if rest => Part::Write(Numbers::new(partitions, left)),
-                (_, left) => {
-                    let part = (left / TRICKLE_SHARE).max(u64::from(PARTITIONS)).min(left);
-                    Part::Write(Numbers::new(partitions, part))
-                }
-            }
-        })
+    fn feed(&self) -> Trickle {
+        let busy = self.cell.load.partitions();
+        let input = Input {
+            partitions: PARTITIONS,
+            busy,
+            backlog: BACKLOG,
+            before_rest: BEFORE_REST,
+            total: TOTAL,
+            pause: FEED_PAUSE,
+        };
+        Trickle::start(&self.judges.feeder, self.bootstrap, &self.pipeline.source, input)
     }
 
     /// Waits until the first run is dead by SIGKILL, or stopped by SIGSTOP.

@@ -1,11 +1,9 @@
 //! Positions on a carrier topic: sources that are not Kafka, or on another cluster than the sinks.
 
 use super::{Case, Hosted, Mode, On, PARTITIONS, PATIENCE, Point, TOTAL, crash_at, judges, per_partition};
+use crate::harness::Trickle;
 use std::{fmt::Write as _, fs};
-use xtask::{
-    hapax::{Feed, Part},
-    judge::{Audit, Expected, Numbers},
-};
+use xtask::judge::{Audit, Expected};
 
 const VALUE: &str = r#"{"id":$id}"#;
 
@@ -81,11 +79,7 @@ fn positions_in_another_cluster_stand_beside_a_topic_of_the_sinks_cluster() {
     case.write("transaction_timeout = \"60s\"\n", &text);
     let file = fs::read_to_string(&case.file).unwrap();
     fs::write(&case.file, file.replace("[[sink]]", "[[sink]]\ncluster = \"main\"")).unwrap();
-    let next = |from: u64| match from {
-        TOTAL => Part::End,
-        _ => Part::Write(Numbers::new(PARTITIONS, 80)),
-    };
-    let mut feed = Feed::start(judges().feeder.clone(), &bootstrap, &source, super::FEED_PAUSE, next);
+    let mut feed = Trickle::start(&judges().feeder, &bootstrap, &source, super::INPUT);
     let mut first = case.start("first", &["--crash-at", &crash_at(Point::K1oOffsetsTaken, Mode::Kill)]);
     Case::await_crash(&mut first, Point::K1oOffsetsTaken, Mode::Kill);
     let mut second = case.start("second", &[]);
