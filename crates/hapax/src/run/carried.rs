@@ -34,11 +34,14 @@ impl Life {
         let (record, record_at) = self.found(&clusters, &store, &brokers).await?;
         check_shape(&plan, &record)?;
         let sources = SourceContext { host: host.clone(), clusters: clusters.clone() };
-        match unknown_splits(&plan, &sources, &record).await {
-            Ok(unknown) => check_known(&plan, &unknown)?,
-            // A job that has finished needs no source; one that has not asks again before it reads.
-            Err(error) => {
-                tracing::info!(job = %plan.name, "what its sources have cannot be asked: {}", error.chain());
+        // Where offsets are gone, their splits look like new ones: the decider says which they are.
+        if !matches!(record_at, RecordAt::Offsets { whole: false }) {
+            match unknown_splits(&plan, &sources, &record).await {
+                Ok(unknown) => check_known(&plan, &unknown)?,
+                // A job that has finished needs no source; one that has not asks again before it reads.
+                Err(error) => {
+                    tracing::info!(job = %plan.name, "what its sources have cannot be asked: {}", error.chain());
+                }
             }
         }
         let layout = record.layout.clone();
@@ -103,7 +106,9 @@ impl Life {
             return Ok((record, RecordAt::Nowhere { overwrites: fresh }));
         }
         let record = recorded(plan, &marks);
-        Ok((record, RecordAt::Offsets))
+        let splits = marks.iter().map(|mark| mark.splits as usize).max();
+        let whole = splits == Some(record.genesis.len());
+        Ok((record, RecordAt::Offsets { whole }))
     }
 
     async fn bookmarks(&self, brokers: &Brokers) -> Result<Vec<Bookmark>, JobError> {

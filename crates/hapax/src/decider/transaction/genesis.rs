@@ -28,7 +28,7 @@ impl TransactionDecider {
     pub(super) async fn begin(&mut self) -> Result<(), JobError> {
         let overwrites = match self.start.record_at {
             RecordAt::Store { overwrites, .. } | RecordAt::Nowhere { overwrites } => overwrites,
-            RecordAt::Offsets => false,
+            RecordAt::Offsets { .. } => false,
         };
         if overwrites {
             let former = self.ids_of_former_life().await?;
@@ -142,7 +142,7 @@ impl TransactionDecider {
                 ),
                 incident: None,
             }),
-            RecordAt::Store { .. } | RecordAt::Nowhere { .. } | RecordAt::Offsets => Ok(true),
+            RecordAt::Store { .. } | RecordAt::Nowhere { .. } | RecordAt::Offsets { .. } => Ok(true),
         }
     }
 

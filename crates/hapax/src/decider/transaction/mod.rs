@@ -57,7 +57,10 @@ pub(crate) enum RecordAt {
         overwrites: bool,
     },
     /// Beside the offsets, which were there.
-    Offsets,
+    Offsets {
+        /// They tell of every split that the job has.
+        whole: bool,
+    },
     /// Nowhere yet: it becomes a part of the first offsets.
     Nowhere {
         /// Genesis takes the place of whatever is committed: the job is begun anew.

@@ -197,7 +197,7 @@ impl TransactionDecider {
     /// Is nothing committed yet that this life of the job would go on from?
     pub(super) async fn is_new(&self) -> Result<bool, JobError> {
         match &self.start.record_at {
-            RecordAt::Offsets => Ok(false),
+            RecordAt::Offsets { .. } => Ok(false),
             RecordAt::Nowhere { .. } => Ok(true),
             RecordAt::Store { chain, .. } => {
                 let last = chain.last_number().await;
