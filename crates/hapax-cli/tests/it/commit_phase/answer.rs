@@ -85,6 +85,10 @@ impl Scene<'_> {
         (state, identity, partitions)
     }
 
+    pub(super) fn is_committed(&self, id: &str) -> bool {
+        self.described(id).0 == TransactionState::CompleteCommit
+    }
+
     /// The dead run's EndTxn, which came late. Where it has come already, nothing is left to do.
     fn commit(&self, id: &str) {
         let (state, identity, _) = self.described(id);

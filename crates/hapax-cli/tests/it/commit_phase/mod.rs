@@ -60,7 +60,8 @@ fn the_published_matrix_is_the_one_that_is_played() {
     assert!(page.contains(&table), "docs/recovery.md has another table than this one:\n{table}");
 }
 
-/// Answers by strategies, for an epoch that is decided and in which nothing is ended.
+/// Answers by strategies, for an epoch that is decided and in which nothing is ended, or whose positions are in its
+/// transaction.
 fn table() -> String {
     let header: Vec<&str> = With::ALL.iter().map(|with| with.name()).collect();
     let mut text = format!("| | {} |\n|{}\n", header.join(" | "), " --- |".repeat(header.len() + 1));
@@ -73,7 +74,12 @@ fn table() -> String {
 
 fn entry(with: With, answer: Answer) -> String {
     let at = |lanes| {
-        let cell = Cell { with, point: Point::K2Decided, answer, lanes, protocol: Protocol::V2 };
+        let point = match (with, answer) {
+            (With::Transaction, Answer::Committed) => Point::K3EndTxnSent,
+            (With::Transaction, _) => Point::K1oOffsetsTaken,
+            _ => Point::K2Decided,
+        };
+        let cell = Cell { with, point, answer, lanes, protocol: Protocol::V2 };
         cell.expected().map_or("-", Expected::name)
     };
     match (at(Lanes::One), at(Lanes::Mixed)) {

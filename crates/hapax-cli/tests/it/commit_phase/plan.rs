@@ -9,7 +9,8 @@ use std::fmt;
 /// The epoch that the first run dies in.
 pub(crate) const EPOCH: u64 = 3;
 
-/// What stands in the job's list beside `resume`, or that its lanes have no time-out.
+/// What stands in the job's list beside `resume`, or that its lanes have no time-out, or that there is no list since its
+/// transactions decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum With {
     Resume,
@@ -21,6 +22,8 @@ pub(crate) enum With {
     Abandon,
     /// `resume` alone, on a cluster with `two_phase`.
     TwoPhase,
+    /// Decider `transaction`, which leaves nothing in doubt.
+    Transaction,
 }
 
 /// What has become of the transactions that the dead run had prepared, when the next one looks.
@@ -48,7 +51,7 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Lanes {
     One,
-    /// Three, of which the first is committed and the answer is the others'.
+    /// Three, of which one is committed and the answer is the others'. Under decider `transaction` each decides for itself.
     Mixed,
 }
 
@@ -100,7 +103,7 @@ impl Expected {
 }
 
 impl With {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Resume,
         Self::Rewind,
         Self::Rewrite,
@@ -108,11 +111,13 @@ impl With {
         Self::SetAside,
         Self::Abandon,
         Self::TwoPhase,
+        Self::Transaction,
     ];
 
     /// The job's list.
     pub(crate) fn list(self) -> &'static [&'static str] {
         match self {
+            Self::Transaction => &[],
             Self::Resume | Self::TwoPhase => &["resume"],
             Self::Rewind => &["resume", "rewind"],
             Self::Rewrite => &["resume", "rewrite"],
@@ -131,6 +136,7 @@ impl With {
             Self::SetAside => "set-aside",
             Self::Abandon => "abandon",
             Self::TwoPhase => "two-phase",
+            Self::Transaction => "decider transaction",
         }
     }
 }
@@ -216,7 +222,7 @@ impl Cell {
     pub(crate) fn all() -> Vec<Self> {
         let mut cells = Vec::new();
         for with in With::ALL {
-            for point in Point::COMMIT {
+            for point in Point::COMMIT.into_iter().chain([Point::K1oOffsetsTaken]) {
                 for answer in Answer::ALL {
                     for lanes in Lanes::ALL {
                         for protocol in Protocol::ALL {
@@ -231,6 +237,12 @@ impl Cell {
 
     /// What it must come to, or why there is no such cell.
     pub(crate) fn expected(self) -> Result<Expected, &'static str> {
+        if self.with == With::Transaction {
+            return self.transaction_decides();
+        }
+        if self.point == Point::K1oOffsetsTaken {
+            return Err("positions are in transactions under decider transaction alone");
+        }
         if in_doubt(self.point).is_none() {
             return self.nothing_in_doubt();
         }
@@ -249,6 +261,24 @@ impl Cell {
         }
     }
 
+    /// Whatever ends a transaction ends its positions with it.
+    fn transaction_decides(self) -> Result<Expected, &'static str> {
+        match (self.point, self.lanes, self.answer) {
+            (Point::K1bUnstored | Point::K1bStored | Point::K2Decided | Point::K2bBetweenLanes, _, _) => {
+                Err("decider transaction has no manifest, so the point is not there")
+            }
+            (Point::K0BeforeFlush | Point::K1Prepared | Point::K1oOffsetsTaken, _, Answer::Committed) => {
+                Err("the commit is not asked for before K3")
+            }
+            (
+                Point::K4Ended | Point::K5Proven,
+                Lanes::One,
+                Answer::Open | Answer::TimedOut | Answer::Terminated | Answer::Marked,
+            ) => Err("the transaction is committed there"),
+            _ => Ok(Expected::Exact),
+        }
+    }
+
     fn nothing_in_doubt(self) -> Result<Expected, &'static str> {
         match (self.with, self.lanes, self.answer) {
             (With::Rewind | With::Rewrite | With::Replay | With::SetAside | With::Abandon, _, _) => {
@@ -258,7 +288,7 @@ impl Cell {
             (_, _, Answer::Committed) => Err("nothing is decided, so no request can commit it"),
             (With::TwoPhase, _, Answer::Expired) => Err("an id with a transaction open does not expire"),
             (_, _, Answer::Unknown) => Err("what is not in doubt is cleared, and nobody asks about it"),
-            (With::Resume | With::TwoPhase, Lanes::One, _) => Ok(Expected::Exact),
+            (With::Resume | With::TwoPhase | With::Transaction, Lanes::One, _) => Ok(Expected::Exact),
         }
     }
 
@@ -278,6 +308,7 @@ impl Cell {
             With::Rewind if self.lanes == Lanes::Mixed => Expected::StopsThenExact,
             With::Rewind | With::Rewrite | With::Replay => Expected::Exact,
             With::SetAside | With::Abandon => Expected::ListsMissing,
+            With::Transaction => unreachable!("nothing is in doubt there"),
         })
     }
 }

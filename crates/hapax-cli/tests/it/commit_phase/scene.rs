@@ -56,13 +56,16 @@ impl<'a> Scene<'a> {
         let partitions = cell.lanes.count();
         judge.create_topic(&broker.bootstrap(), TOPIC, partitions as u32, &[]).unwrap();
         let list: Vec<String> = cell.with.list().iter().map(|name| format!("{name:?}")).collect();
+        let decider = match cell.with {
+            With::Transaction => "decider = \"transaction\"".to_owned(),
+            _ => format!("recovery = [{}]", list.join(", ")),
+        };
         let text = format!(
-            "job = \"{JOB}\"\ntransaction_timeout = \"{TIMEOUT_MS}ms\"\nrecovery = [{}]\n\
+            "job = \"{JOB}\"\ntransaction_timeout = \"{TIMEOUT_MS}ms\"\n{decider}\n\
              [checkpoint]\nstore = \"file://PATH/store\"\ninterval = \"40ms\"\n\
              [cluster.main]\nbrokers = \"{}\"\ntwo_phase = {two_phase}\n[run]\nstart_timeout = \"20s\"\n[[source]]\n\
              generator = {{ count = {RECORDS}, rate = 4000, partitions = {partitions}, value = '{{\"id\":$id}}' }}\n\
              [[sink]]\ntopic = \"{TOPIC}\"\npartition = \"keep\"\njournal = {}\n",
-            list.join(", "),
             broker.bootstrap(),
             cell.with == With::Replay,
         );
@@ -147,6 +150,7 @@ impl<'a> Scene<'a> {
         let lanes = self.cell.lanes.count();
         // How often a point is reached before the third epoch.
         let before = match self.cell.point {
+            _ if self.cell.with == With::Transaction => (EPOCH - 1) * lanes,
             Point::K0BeforeFlush | Point::K3EndTxnSent => (EPOCH - 1) * lanes,
             Point::K2bBetweenLanes => (EPOCH - 1) * (lanes - 1),
             _ => EPOCH - 1,
@@ -163,6 +167,9 @@ impl<'a> Scene<'a> {
 
     /// The ids whose transactions the answer is about.
     fn left(&self) -> Result<Vec<String>, Unlucky> {
+        if self.cell.with == With::Transaction {
+            return self.carriers();
+        }
         let Some(epoch) = in_doubt(self.cell.point) else { return Ok(self.open()) };
         let lanes = self.cell.lanes.count();
         let mut left = self.in_doubt(epoch);
@@ -177,6 +184,23 @@ impl<'a> Scene<'a> {
             assert!(!left.iter().any(|id| open.contains(id)), "K4 is behind the last commit: {open:?}");
         }
         Ok(left)
+    }
+
+    /// Under decider `transaction`: the ids that the answer is about, of whichever shards it can be about.
+    fn carriers(&self) -> Result<Vec<String>, Unlucky> {
+        let Cell { point, answer, lanes, .. } = self.cell;
+        let of_epoch = (0..lanes.count()).map(|shard| format!("{JOB}.main.{shard}.{}", EPOCH % 3));
+        let is_over = matches!(point, Point::K4Ended | Point::K5Proven);
+        let carriers: Vec<String> = match (answer, lanes) {
+            (Answer::Committed, Lanes::One) => of_epoch.collect(),
+            (_, Lanes::One) if is_over => of_epoch.collect(),
+            (Answer::Committed, Lanes::Mixed) => of_epoch.filter(|id| self.is_committed(id)).collect(),
+            _ => self.open(),
+        };
+        if carriers.is_empty() {
+            return Err(Unlucky("no transaction is in the state that is asked for".to_owned()));
+        }
+        Ok(carriers)
     }
 
     pub(super) fn run(&self, more: &[&str]) -> Checked {
