@@ -355,24 +355,27 @@ fn is_commit(state: TransactionState) -> bool {
 }
 
 /// How a transaction ended that a partition of offsets still holds open, by what its coordinator said before the id was
-/// cleared: true where it was committed. `None`: nothing is said of this transaction.
+/// cleared: true where it was committed. `None`: nothing is said of this transaction. To be asked behind the clearing, by
+/// which what was decided then is done.
 pub fn ended_before(described: &Described, open: Identity, version: TransactionVersion) -> Option<bool> {
     let Described::Known { state, identity } = described else { return None };
     let ProducerEpoch(epoch) = open.producer_epoch;
     let bumped = Identity { producer_epoch: ProducerEpoch(epoch.saturating_add(1)), ..open };
     match state {
-        TransactionState::CompleteCommit => {
+        TransactionState::PrepareCommit | TransactionState::CompleteCommit => {
             let marked = match version {
                 TransactionVersion::V1 => open,
                 TransactionVersion::V2 => bumped,
             };
             (*identity == marked).then_some(true)
         }
-        TransactionState::CompleteAbort => (*identity == open || *identity == bumped).then_some(false),
+        TransactionState::PrepareAbort | TransactionState::CompleteAbort => {
+            // On V2 an abort under this very epoch was that of the transaction before.
+            let own = version == TransactionVersion::V1 && *identity == open;
+            (own || *identity == bumped).then_some(false)
+        }
         TransactionState::Empty
         | TransactionState::Ongoing
-        | TransactionState::PrepareCommit
-        | TransactionState::PrepareAbort
         | TransactionState::PrepareEpochFence
         | TransactionState::Dead => None,
     }

@@ -300,6 +300,7 @@ impl Job {
         })?;
         self.check_loops()?;
         let sinks = self.sinks()?;
+        let journals = self.kafka_sinks.iter().any(|sink| sink.journal);
         let plan = Plan {
             name,
             pipeline: self.pipeline,
@@ -308,6 +309,7 @@ impl Job {
             sources: self.sources,
             operators: self.operators,
             sinks,
+            journals,
         };
         plan.check()?;
         Ok(plan)
@@ -436,6 +438,8 @@ pub struct Plan {
     pub(crate) sources: Vec<Arc<dyn Source>>,
     pub(crate) operators: Vec<OperatorFactory>,
     pub(crate) sinks: Vec<Arc<dyn Sink>>,
+    /// A sink is to keep a journal.
+    pub(crate) journals: bool,
 }
 
 fn contradiction(message: String) -> JobError {
@@ -473,9 +477,29 @@ impl Plan {
         }
     }
 
-    /// What makes an epoch of this job final: what its settings say, else `checkpoint`.
+    /// What makes an epoch of this job final: what its settings say; else `transaction` from Kafka to exactly-once sinks
+    /// on one Kafka cluster, where nothing is set that has to do with checkpoints; else `checkpoint`.
     pub fn decider(&self) -> DeciderKind {
-        self.settings.decider.unwrap_or(DeciderKind::Checkpoint)
+        let default = || match self.is_copied_by_transactions() && !self.asks_for_checkpoints() {
+            true => DeciderKind::Transaction,
+            false => DeciderKind::Checkpoint,
+        };
+        self.settings.decider.unwrap_or_else(default)
+    }
+
+    fn is_copied_by_transactions(&self) -> bool {
+        self.sources.iter().all(|source| source.kafka_cluster().is_some())
+            && self.transactional_clusters().len() == 1
+    }
+
+    fn asks_for_checkpoints(&self) -> bool {
+        let Settings { store, recovery, naming, from, fork, .. } = &self.settings;
+        store.is_some()
+            || *recovery != Settings::default().recovery
+            || *naming == Some(Naming::PerEpoch)
+            || from.is_some()
+            || fork.is_some()
+            || self.journals
     }
 
     /// The clusters that exactly-once sinks write to.
@@ -485,15 +509,15 @@ impl Plan {
 
     fn check_decider(&self) -> Result<(), JobError> {
         let clusters = self.transactional_clusters();
-        match self.settings.decider {
-            Some(DeciderKind::Transaction) if clusters.len() != 1 => Err(contradiction(format!(
+        match self.decider() {
+            DeciderKind::Transaction if clusters.len() != 1 => Err(contradiction(format!(
                 "job {}: decider = \"transaction\" needs exactly-once sinks on one Kafka cluster, whose transactions then \
                  hold the positions, and this job has them on {}; set decider = \"checkpoint\" with a [checkpoint] store",
                 self.name,
                 clusters.len()
             ))),
-            Some(DeciderKind::Transaction) => self.check_carried(),
-            Some(DeciderKind::Checkpoint) | None => Ok(()),
+            DeciderKind::Transaction => self.check_carried(),
+            DeciderKind::Checkpoint => Ok(()),
         }
     }
 

@@ -136,6 +136,9 @@ pub(crate) const UNSTABLE_PAUSE_MAX: Duration = Duration::from_millis(500);
 /// How long a coordinator gets to tell the offsets' partition that a transaction is ended, before that is looked into.
 pub(crate) const UNTOLD_OFFSETS: Duration = Duration::from_secs(2);
 
+/// How often that is looked into, [`UNSTABLE_REPORT`] apart, before a person is asked how the transaction ended.
+pub(crate) const UNTOLD_TRIES: u32 = 3;
+
 /// Bytes that stand beside an offset at most, where the broker does not tell: its default.
 pub(crate) const OFFSET_METADATA_BYTES: usize = 4_096;
 

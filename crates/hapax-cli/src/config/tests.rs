@@ -407,6 +407,30 @@ fn deciders_and_assignments_that_are_not_built_are_refused() {
     assert!(with("assignment=static").err().unwrap().contains("is not one of \"all\""));
 }
 
+/// What needs checkpoints gets them; from Kafka to one Kafka cluster, transactions are enough.
+#[test]
+fn the_decider_follows_from_what_a_file_has() {
+    let bare = PIPELINE.replace("[checkpoint]\nstore = \"memory://\"\n", "");
+    let decider = |text: &str| parse(text).unwrap().plan().map(|plan| plan.decider().name());
+    assert_eq!(decider(&bare).unwrap(), "transaction");
+    assert_eq!(decider(PIPELINE).unwrap(), "checkpoint", "a store is for checkpoints");
+    for line in ["recovery = [\"resume\"]", "naming = \"per-epoch\""] {
+        let text = bare.replace("job = \"orders\"\n", &format!("job = \"orders\"\n{line}\n"));
+        let error = decider(&text).err().unwrap().to_string();
+        assert!(error.contains("needs a checkpoint store"), "{line}: {error}");
+    }
+    for (from, to) in [
+        ("topics = [\"orders\"]", "topics = [\"orders\"]\n[[source]]\nfile = \"/tmp/in.ndjson\""),
+        ("topic = \"orders-large\"", "topic = \"orders-large\"\njournal = true"),
+        ("topic = \"orders-large\"", "topic = \"orders-large\"\nguarantee = \"at-least-once\""),
+    ] {
+        let text = bare.replace(from, to);
+        assert_ne!(text, bare);
+        let error = decider(&text).err().unwrap().to_string();
+        assert!(error.contains("needs a checkpoint store"), "{to}: {error}");
+    }
+}
+
 #[test]
 fn a_store_is_a_url() {
     let error = with("checkpoint.store=/var/lib/hapax").err().unwrap();

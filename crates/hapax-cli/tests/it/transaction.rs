@@ -131,9 +131,10 @@ impl Case {
             self.bootstrap,
             self.sink()
         );
+        let more = "interval = \"60ms\"\nincidents = \"PATH/incidents\"";
         let text = match text.contains("[checkpoint]") {
             true => text,
-            false => text.replace("[cluster.main]", "[checkpoint]\ninterval = \"60ms\"\n[cluster.main]"),
+            false => text.replace("[cluster.main]", &format!("[checkpoint]\n{more}\n[cluster.main]")),
         };
         fs::write(&self.file, text.replace("PATH", self.folder.to_str().unwrap())).unwrap();
     }

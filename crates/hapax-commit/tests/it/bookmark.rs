@@ -162,13 +162,21 @@ fn a_first_start_that_died_is_told_from_offsets_that_are_gone() {
 
 #[test]
 fn how_a_transaction_ended_is_known_only_of_the_one_that_the_coordinator_speaks_of() {
-    use TransactionState::{CompleteAbort, CompleteCommit, Empty};
+    use TransactionState::{CompleteAbort, CompleteCommit, Empty, PrepareAbort, PrepareCommit};
     let (v1, v2) = (TransactionVersion::V1, TransactionVersion::V2);
     assert_eq!(ended_before(&known(CompleteCommit, 5), identity(5), v1), Some(true));
     assert_eq!(ended_before(&known(CompleteCommit, 6), identity(5), v2), Some(true));
     assert_eq!(ended_before(&known(CompleteCommit, 5), identity(5), v2), None, "a later one");
     assert_eq!(ended_before(&known(CompleteAbort, 6), identity(5), v1), Some(false), "a time-out bumps");
     assert_eq!(ended_before(&known(CompleteAbort, 9), identity(5), v2), None);
+    assert_eq!(ended_before(&known(CompleteAbort, 5), identity(5), v1), Some(false));
+    assert_eq!(ended_before(&known(CompleteAbort, 5), identity(5), v2), None, "the one before");
+    assert_eq!(
+        ended_before(&known(PrepareCommit, 6), identity(5), v2),
+        Some(true),
+        "done when the id was cleared"
+    );
+    assert_eq!(ended_before(&known(PrepareAbort, 6), identity(5), v1), Some(false));
     assert_eq!(ended_before(&known(Empty, 6), identity(5), v2), None);
 }
 

@@ -293,7 +293,7 @@ pub async fn end_left_open_as(
             Err(error) => return Err(LeftOpen::Unanswered(error)),
         };
         let open = producers.into_iter().find_map(|producer| {
-            let end = ended(identity_of(&producer))?;
+            let end = ended(producer.identity())?;
             producer.open_from.map(|from| (end, from, producer))
         });
         let Some((end, open_from, producer)) = open else { return Ok(()) };
@@ -306,14 +306,6 @@ pub async fn end_left_open_as(
         let place = Partition { topic, number: partition, last: i64::MAX };
         tell(client, &ended, &place, open_from, producer.coordinator_epoch).await?;
         client.host().sleep(limits::MARKER_PAUSE).await;
-    }
-}
-
-fn identity_of(producer: &super::PartitionProducer) -> Identity {
-    let producer_epoch = i16::try_from(producer.producer_epoch).unwrap_or(i16::MAX);
-    Identity {
-        producer_id: producer.producer_id,
-        producer_epoch: hapax_commit::ProducerEpoch(producer_epoch),
     }
 }
 

@@ -264,6 +264,14 @@ pub struct PartitionProducer {
     pub open_from: Option<i64>,
 }
 
+impl PartitionProducer {
+    /// Who it is.
+    pub fn identity(&self) -> Identity {
+        let producer_epoch = i16::try_from(self.producer_epoch).unwrap_or(i16::MAX);
+        Identity { producer_id: self.producer_id, producer_epoch: ProducerEpoch(producer_epoch) }
+    }
+}
+
 /// Asks the leader of a partition for its active producers.
 ///
 /// # Errors

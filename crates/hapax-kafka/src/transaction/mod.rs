@@ -9,7 +9,7 @@
 //! - [`complete`], [`end_left_open`]: make sure that partitions know what the coordinator has ended
 //! - [`write_end_marker`]: tells a partition in the coordinator's place
 //! - [`describe_transaction`], [`list_transactions`], [`describe_producers`]: look, change nothing
-//! - [`read_state`]: the same from the coordinators' own log
+//! - [`read_state`], [`read_history`]: the same from the coordinators' own log
 //!
 //! Refuses: to conclude from an answer what happened to the records; that is the commit machine's.
 //!
@@ -36,7 +36,7 @@ pub use end::{EndTxnAnswer, Unanswered, end_txn};
 pub use marker::{EndMarker, write_end_marker};
 pub(crate) use offset::may_have_moved;
 pub use offset::{CarryingTransaction, OffsetToCommit, commit_offsets};
-pub use state_log::{LogState, LoggedTransaction, StateLogError, StateRecordError, read_state};
+pub use state_log::{LogState, LoggedTransaction, StateLogError, StateRecordError, read_history, read_state};
 pub use two_phase::{Lifetime, TwoPhaseRefused, probe_two_phase};
 
 use crate::{

@@ -149,6 +149,25 @@ impl Brokers {
         self.told(client, id).await.map_or_else(Seen::Unanswered, seen)
     }
 
+    /// How the transactions of an id stood, oldest first, each with its protocol: what the log of the coordinators still
+    /// has of what a coordinator does not tell any more.
+    pub(crate) async fn history(
+        &self,
+        client: &Client,
+        id: &str,
+    ) -> Result<Vec<(Described, TransactionVersion)>, String> {
+        let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
+        let history = transaction::read_history(client, id, patience).await;
+        let history = history.map_err(|error| with_causes(&error))?;
+        let version = |level: i16| match level {
+            ..=1 => TransactionVersion::V1,
+            _ => TransactionVersion::V2,
+        };
+        let logged =
+            history.iter().map(|logged| (described(logged.described()), version(logged.client_version)));
+        Ok(logged.collect())
+    }
+
     /// By the coordinator or its log; else why neither tells.
     async fn told(&self, client: &Client, id: &str) -> Result<Answer, String> {
         match transaction::describe_transaction(client, id, self.patience()).await {

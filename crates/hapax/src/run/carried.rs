@@ -63,10 +63,18 @@ impl Life {
         let takeover = decider.take_over().await?;
         // From here on the offsets are those of the life that was begun.
         self.fresh = false;
-        if !takeover.finished {
+        // Also where nothing is left to do: what was committed last may not be told to every partition yet.
+        match decider.end_left_open().await {
+            Err(JobError::Configuration { message, .. }) if takeover.finished => {
+                tracing::info!(job = %plan.name, "the job has finished, and a topic that it wrote to is gone: {message}");
+            }
+            told => told?,
+        }
+        if takeover.finished {
+            decider.recommit().await;
+        } else {
             surroundings::check(&plan, &host, &clusters, &record).await?;
             check_known(&plan, &unknown_splits(&plan, &sources, &record).await?)?;
-            decider.end_left_open().await?;
             self.look_at_durability(&clusters).await?;
         }
         let setting = worker::Setting {
@@ -93,11 +101,12 @@ impl Life {
         let (plan, host, fresh) = (&self.plan, &self.host, self.fresh);
         if plan.settings.store.is_some() {
             let stored = start::find_stored(plan, host, clusters, store, brokers, fresh).await?;
+            let anew = plan.settings.fresh && !self.begun.load(Ordering::Relaxed);
             // A second record of the same new life would be a third life.
             self.fresh = false;
             return Ok((
                 stored.record,
-                RecordAt::Store { chain: stored.chain, overwrites: stored.begun_anew },
+                RecordAt::Store { chain: stored.chain, overwrites: stored.begun_anew || anew },
             ));
         }
         let marks = if fresh { Vec::new() } else { self.bookmarks(brokers).await? };

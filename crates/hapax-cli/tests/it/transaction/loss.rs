@@ -2,7 +2,10 @@
 
 use super::{Case, On, PARTITIONS, judges};
 use std::fs;
-use xtask::{kafka::Version, tools::Tools};
+use xtask::{
+    kafka::{Version, transactions},
+    tools::Tools,
+};
 
 const GROUPS: &str = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
 const EIGHT_DAYS_MS: i64 = 8 * 24 * 60 * 60 * 1_000;
@@ -65,21 +68,25 @@ fn offsets_that_are_all_gone_are_no_first_start_while_coordinators_know_the_job(
     case.run(&[]).says(4, "it has run before: the brokers know");
 }
 
-/// After a week brokers have forgotten offsets and ids alike; a store has not.
+/// After a week brokers have forgotten offsets and ids alike; a store has not, and neither has a topic.
 #[test]
-fn a_job_with_a_store_knows_that_its_offsets_have_expired() {
-    let case = Case::new("expired", On::Ours(2), STORE);
-    let feed = case.feed();
-    case.half_done();
-    drop(feed);
-    let hosted = case.hosted.as_ref().unwrap();
-    hosted.broker.jump_clock(EIGHT_DAYS_MS).unwrap();
-    let began = std::time::Instant::now();
-    while !case.offsets().is_empty() {
-        assert!(began.elapsed() < super::PATIENCE, "offsets expire");
-        std::thread::sleep(std::time::Duration::from_millis(50));
+fn a_job_that_was_down_for_longer_than_brokers_remember_it_is_no_first_start() {
+    for store in ["", STORE] {
+        let case = Case::new(&format!("expired {}", store.len()), On::Ours(2), store);
+        let feed = case.feed();
+        case.half_done();
+        drop(feed);
+        let hosted = case.hosted.as_ref().unwrap();
+        hosted.broker.jump_clock(EIGHT_DAYS_MS).unwrap();
+        let began = std::time::Instant::now();
+        while !case.offsets().is_empty() || !transactions(&case.bootstrap).unwrap().is_empty() {
+            assert!(began.elapsed() < super::PATIENCE, "offsets and ids expire");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let ended = case.run(&[]);
+        ended.says(4, "E0420");
+        ended.says(4, "--fresh");
     }
-    case.run(&[]).says(4, "E0420");
 }
 
 #[test]

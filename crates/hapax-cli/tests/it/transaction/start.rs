@@ -5,6 +5,23 @@ use crate::command_line::{Bench, hapax};
 use std::{thread, time::Duration};
 use xtask::judge::{GroupOffset, Outcome, Record};
 
+/// A file that names neither a decider nor a store.
+#[test]
+fn a_copy_from_kafka_to_kafka_needs_no_store() {
+    let case = Case::new("default", On::Ours(2), "");
+    let text = std::fs::read_to_string(&case.file).unwrap();
+    std::fs::write(&case.file, text.replace("decider = \"transaction\"\n", "")).unwrap();
+    case.fill();
+    let ended = case.run(&[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    case.assert_done("by default");
+    let text = std::fs::read_to_string(&case.file).unwrap();
+    let store =
+        "[checkpoint]\nstore = \"file://PATH/store\"\n".replace("PATH", case.folder.to_str().unwrap());
+    std::fs::write(&case.file, text.replace("[checkpoint]\n", &store)).unwrap();
+    case.run(&[]).says(2, "say that it runs with decider \"transaction\"");
+}
+
 #[test]
 fn a_job_without_a_store_starts_finishes_and_adds_nothing_when_it_is_run_again() {
     for version in [0, 2] {

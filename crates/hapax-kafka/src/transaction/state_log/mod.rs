@@ -50,15 +50,22 @@ pub struct LogState {
 impl LogState {
     /// The same as the id's coordinator would tell it.
     pub fn described(&self) -> Described {
-        match &self.transaction {
+        self.transaction.as_ref().map_or(Described::Unknown, LoggedTransaction::described)
+    }
+}
+
+impl LoggedTransaction {
+    /// The same as the id's coordinator would have told it then.
+    pub fn described(&self) -> Described {
+        match &self.state {
             // Coordinators answer for these as for ids that they do not know.
-            None | Some(LoggedTransaction { state: TransactionState::Dead, .. }) => Described::Unknown,
-            Some(logged) => Described::Known {
-                state: logged.state.clone(),
-                identity: logged.identity,
-                timeout_ms: logged.timeout_ms,
-                start_ms: logged.start_ms,
-                partitions: logged.partitions.clone(),
+            TransactionState::Dead => Described::Unknown,
+            state => Described::Known {
+                state: state.clone(),
+                identity: self.identity,
+                timeout_ms: self.timeout_ms,
+                start_ms: self.start_ms,
+                partitions: self.partitions.clone(),
             },
         }
     }
@@ -109,6 +116,29 @@ pub async fn read_state(
     transactional_id: &str,
     deadline: Deadline,
 ) -> Result<LogState, StateLogError> {
+    let (search, end) = searched(client, transactional_id, deadline).await?;
+    search.found(end)
+}
+
+/// Reads every state of a transactional id that the log of the coordinators still has, oldest first: what a coordinator
+/// does not tell any more, as far as compaction has not taken it. Changes nothing.
+///
+/// # Errors
+/// As [`read_state`].
+pub async fn read_history(
+    client: &Client,
+    transactional_id: &str,
+    deadline: Deadline,
+) -> Result<Vec<LoggedTransaction>, StateLogError> {
+    searched(client, transactional_id, deadline).await?.0.history()
+}
+
+/// The records of an id, and up to where they were looked for.
+async fn searched<'a>(
+    client: &Client,
+    transactional_id: &'a str,
+    deadline: Deadline,
+) -> Result<(Search<'a>, i64), StateLogError> {
     let topic = topic(client, deadline).await?;
     let partition = partition_of(transactional_id, count(&topic)?);
     let tp = TopicPartition { topic: Arc::from(TOPIC), partition };
@@ -117,9 +147,9 @@ pub async fn read_state(
     let mut retry = Retry::new(client, RequestKind::Fetch, &format!("{tp}, {why}"), deadline);
     loop {
         let walk = Walk::new(client, tp.clone(), topic.id, start, &why, deadline);
-        let found = read(walk, Search::new(tp.clone(), transactional_id)).await?;
-        if found.end >= end {
-            return Ok(found);
+        let (found, read_to) = read(walk, Search::new(tp.clone(), transactional_id)).await?;
+        if read_to >= end {
+            return Ok((found, read_to));
         }
         // A leader that was elected meanwhile does not know yet how much of its log is replicated, and hands out less.
         // The end itself is never such a one: ListOffsets is refused until the leader knows.
@@ -128,11 +158,11 @@ pub async fn read_state(
     }
 }
 
-async fn read(mut walk: Walk<'_>, mut search: Search<'_>) -> Result<LogState, StateLogError> {
+async fn read<'a>(mut walk: Walk<'_>, mut search: Search<'a>) -> Result<(Search<'a>, i64), StateLogError> {
     loop {
         match walk.next().await? {
             Walked::Batches(batches) => batches.iter().try_for_each(|batch| search.look_at(batch))?,
-            Walked::End { high_watermark } => return search.found(high_watermark),
+            Walked::End { high_watermark } => return Ok((search, high_watermark)),
             Walked::Gone(reason) => return Err(StateLogError::Moved { tp: search.tp, reason }),
         }
     }
@@ -175,18 +205,23 @@ fn partition_of(transactional_id: &str, partitions: i32) -> i32 {
     hash.checked_abs().unwrap_or(0) % partitions
 }
 
-/// The last record of one id, so far.
+/// The records of one id, so far: a few for each of its transactions, until compaction.
 struct Search<'a> {
     tp: TopicPartition,
     transactional_id: &'a str,
     decompressor: Decompressor,
     /// Offset and value; no value is a tombstone.
-    last: Option<(i64, Option<Bytes>)>,
+    records: Vec<(i64, Option<Bytes>)>,
 }
 
 impl<'a> Search<'a> {
     fn new(tp: TopicPartition, transactional_id: &'a str) -> Self {
-        Self { tp, transactional_id, decompressor: Decompressor::new(DEFAULT_DECOMPRESSED_LIMIT), last: None }
+        Self {
+            tp,
+            transactional_id,
+            decompressor: Decompressor::new(DEFAULT_DECOMPRESSED_LIMIT),
+            records: Vec::new(),
+        }
     }
 
     fn look_at(&mut self, batch: &RawBatch) -> Result<(), StateLogError> {
@@ -201,21 +236,30 @@ impl<'a> Search<'a> {
             let id = key.and_then(record::read_key).map_err(|source| self.record(view.offset, source))?;
             if id == self.transactional_id {
                 // A copy of its own, so that one record does not keep a whole answer in memory.
-                self.last = Some((view.offset, records.value(view).map(Bytes::copy_from_slice)));
+                self.records.push((view.offset, records.value(view).map(Bytes::copy_from_slice)));
             }
         }
         Ok(())
     }
 
     fn found(self, end: i64) -> Result<LogState, StateLogError> {
-        let transaction = match &self.last {
-            Some((offset, Some(value))) => {
-                Some(record::read_value(value).map_err(|source| self.record(*offset, source))?)
-            }
+        let last = self.records.last();
+        let transaction = match last {
+            Some((offset, Some(value))) => Some(self.transaction(*offset, value)?),
             Some((_, None)) | None => None,
         };
-        let offset = self.last.as_ref().map(|(offset, _)| *offset);
+        let offset = last.map(|(offset, _)| *offset);
         Ok(LogState { partition: self.tp.partition, end, offset, transaction })
+    }
+
+    fn history(self) -> Result<Vec<LoggedTransaction>, StateLogError> {
+        let values =
+            self.records.iter().filter_map(|(offset, value)| value.as_ref().map(|value| (*offset, value)));
+        values.map(|(offset, value)| self.transaction(offset, value)).collect()
+    }
+
+    fn transaction(&self, offset: i64, value: &[u8]) -> Result<LoggedTransaction, StateLogError> {
+        record::read_value(value).map_err(|source| self.record(offset, source))
     }
 
     fn record(&self, offset: i64, source: StateRecordError) -> StateLogError {
@@ -278,6 +322,11 @@ mod tests {
             assert_eq!((found.partition, found.end, found.offset), (7, 3, Some(1)));
             let Described::Known { identity, .. } = found.described() else { panic!("{found:?}") };
             assert_eq!((identity.producer_id.0, identity.producer_epoch.0), (9, 2));
+            let mut search = self::search();
+            search.look_at(&batch(&records, compression)).unwrap();
+            let epochs: Vec<i16> =
+                search.history().unwrap().iter().map(|logged| logged.identity.producer_epoch.0).collect();
+            assert_eq!(epochs, [1, 2]);
         }
     }
 

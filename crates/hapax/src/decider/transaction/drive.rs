@@ -81,7 +81,7 @@ impl TransactionDecider {
     }
 
     /// A shard without a split has no offset among those of the source's group.
-    fn has_place(&self, shard: ShardId) -> bool {
+    pub(super) fn has_place(&self, shard: ShardId) -> bool {
         !self.home.places_of(&self.start.record.layout, shard).is_empty()
     }
 }

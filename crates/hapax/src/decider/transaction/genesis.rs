@@ -8,11 +8,13 @@ use super::{Cleared, RecordAt, TransactionDecider};
 use crate::{
     error::{Code, JobError},
     limits,
+    source::UNKNOWN_TOPIC,
 };
 use hapax_commit::{
     Bookmark, Claim, Epoch, Generation, Identity, RunNonce, ShardId, Slot, SlotBody, SlotNumber,
     TransactionalId,
     bookmark::{self, FoundOffset, Past},
+    evidence::Described,
     ledger::Carrier,
 };
 use hapax_host::Deadline;
@@ -47,7 +49,7 @@ impl TransactionDecider {
         }
         let found = self.stable_offsets(&cleared).await?;
         if overwrites || !self.is_begun(&found).await? {
-            self.make_carrier_topic().await?;
+            self.make_own_topic().await?;
             let given_up = if overwrites { self.former_places().await? } else { Vec::new() };
             self.commit_genesis(&id, &cleared, given_up).await?;
         }
@@ -72,7 +74,7 @@ impl TransactionDecider {
     }
 
     /// A job without offsets that coordinators know has lost them.
-    async fn refuse_past(&self) -> Result<(), JobError> {
+    async fn refuse_past(&mut self) -> Result<(), JobError> {
         let mut past = bookmark::judge_past(&self.genesis_id(), &self.looks);
         if matches!(past, Past::None | Past::Interrupted)
             && let Some(listed) = self.listed().await?
@@ -80,11 +82,12 @@ impl TransactionDecider {
             past = Past::Known(listed);
         }
         match past {
-            Past::None | Past::Interrupted => Ok(()),
-            Past::Known(_) if self.is_bookmarked().await? => Err(JobError::Run {
-                code: Code::Disturbed,
-                message: format!("job {}: another run has begun it meanwhile", self.start.plan.name),
-            }),
+            Past::None => self.refuse_remembered().await,
+            Past::Interrupted => Ok(()),
+            Past::Known(_) if self.is_bookmarked().await? => {
+                self.tell_of_genesis().await?;
+                Err(self.begun_meanwhile())
+            }
             Past::Known(id) => Err(self.progress_lost(&format!(
                 "no offset of it is committed, but it has run before: the brokers know {id} (where it ran with decider \
                  \"checkpoint\", set that, with its store)"
@@ -97,6 +100,45 @@ impl TransactionDecider {
                 ),
             }),
         }
+    }
+
+    fn begun_meanwhile(&self) -> JobError {
+        JobError::Run {
+            code: Code::Disturbed,
+            message: format!("job {}: another run has begun it meanwhile", self.start.plan.name),
+        }
+    }
+
+    /// A start that died behind the commit of genesis may have left the offsets' partition without its marker
+    /// (KAFKA-20734); the next run finds the job only when it has it. Whoever is at work still is fenced, and starts again.
+    async fn tell_of_genesis(&mut self) -> Result<(), JobError> {
+        self.start.host.sleep(limits::UNTOLD_OFFSETS).await;
+        if self.unstable().await?.is_empty() || self.listed().await?.is_some() {
+            return Ok(());
+        }
+        let cleared = self.clear(&[self.genesis_id()]).await?;
+        match self.tell_offsets_partition(&cleared).await? {
+            None => Ok(()),
+            Some(unexplained) => Err(unexplained),
+        }
+    }
+
+    /// Brokers have forgotten the offsets and ids of a job that was stopped for as long as they keep them; its topic is
+    /// still there. A start that died behind making it has left the id of genesis, too, for as long.
+    async fn refuse_remembered(&self) -> Result<(), JobError> {
+        let (topic, _) = self.home.own_topic();
+        if self.partitions_of(&topic).await? == 0 {
+            return Ok(());
+        }
+        // Whoever begins the job takes the id of genesis before it makes the topic.
+        let id = self.genesis_id().to_string();
+        match self.start.brokers.describe(&self.client, &id).await {
+            Described::Forgotten => {}
+            Described::Known { .. } | Described::Unanswered(_) => return Err(self.begun_meanwhile()),
+        }
+        Err(self.progress_lost(&format!(
+            "no offset of it is committed, and topic {topic} says that it has run before (if it never has, delete that topic)"
+        )))
     }
 
     /// Whoever begins the job commits genesis before it touches any other id: asked after the ids, this tells the two
@@ -146,17 +188,21 @@ impl TransactionDecider {
         }
     }
 
-    async fn make_carrier_topic(&self) -> Result<(), JobError> {
-        let Some((topic, partitions)) = self.home.carrier() else { return Ok(()) };
+    /// A job with a store has its record there, and needs no topic that remembers it.
+    async fn make_own_topic(&self) -> Result<(), JobError> {
+        if self.home.kind == bookmark::Home::Group && matches!(self.start.record_at, RecordAt::Store { .. }) {
+            return Ok(());
+        }
+        let (topic, partitions) = self.home.own_topic();
         let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY * 3));
         let made =
             admin::create_topics(&self.client, &[NewTopic::new(topic.clone(), partitions)], patience).await;
         made.map_err(|error| {
-            JobError::kafka(format!("making topic {topic}, which carries positions"), error)
+            let what =
+                format!("making topic {topic}, which has no records and remembers the job (CREATE on it)");
+            JobError::kafka(what, error)
         })?;
-        let found = crate::source::described_topics(&self.client, &[&topic]).await;
-        let found = found.map_err(|error| JobError::kafka(format!("looking at topic {topic}"), error))?;
-        let there = found.first().map_or(0, |topic| topic.partitions.len());
+        let there = self.partitions_of(&topic).await?;
         if there >= usize::try_from(partitions).unwrap_or(usize::MAX) {
             return Ok(());
         }
@@ -169,6 +215,17 @@ impl TransactionDecider {
             ),
             incident: None,
         })
+    }
+
+    /// 0 where there is no such topic.
+    async fn partitions_of(&self, topic: &str) -> Result<usize, JobError> {
+        let found = crate::source::described_topics(&self.client, &[topic]).await;
+        let found = found.map_err(|error| JobError::kafka(format!("looking at topic {topic}"), error))?;
+        let Some(found) = found.first().filter(|topic| topic.error != Some(UNKNOWN_TOPIC)) else {
+            return Ok(0);
+        };
+        found.usable().map_err(|error| JobError::kafka(format!("looking at topic {topic}"), error))?;
+        Ok(found.partitions.len())
     }
 
     /// Offsets where the former life had bookmarks and this one will have none, with nothing beside them: bookmarks of two

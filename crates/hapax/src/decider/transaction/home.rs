@@ -79,14 +79,14 @@ impl Home {
         group(&self.job)
     }
 
-    /// The carrier topic's name and partitions, where there is one.
-    pub(super) fn carrier(&self) -> Option<(String, i32)> {
-        match self.kind {
-            bookmark::Home::Group => None,
-            bookmark::Home::Carrier => {
-                Some((carrier_of(&self.job), i32::try_from(self.shards).unwrap_or(i32::MAX)))
-            }
-        }
+    /// The topic without records that the job makes, and its partitions: it carries offsets of shards, or else tells that
+    /// the job has begun, since brokers forget the offsets and ids of a job that is stopped for long, and no topic.
+    pub(super) fn own_topic(&self) -> (String, i32) {
+        let partitions = match self.kind {
+            bookmark::Home::Group => 1,
+            bookmark::Home::Carrier => i32::try_from(self.shards).unwrap_or(i32::MAX),
+        };
+        (carrier_of(&self.job), partitions)
     }
 
     /// Every place where an offset of the job is committed.

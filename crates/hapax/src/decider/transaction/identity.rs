@@ -1,7 +1,12 @@
-//! The identities that runs of this process have had, by which another process's run is told from our own past.
+//! What runs of this process know of its ids: the identities that they have had, by which another process's run is told
+//! from our own past, and what coordinators said before they were made to forget it.
 
 use crate::limits;
-use hapax_commit::{Identity, ProducerEpoch, TransactionVersion, TransactionalId, bookmark::Had};
+use hapax_commit::{
+    Identity, ProducerEpoch, TransactionVersion, TransactionalId,
+    bookmark::{self, Had},
+    evidence::Described,
+};
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
@@ -16,6 +21,8 @@ struct OfId {
     identities: VecDeque<Identity>,
     /// InitProducerId is on its way, or its answer was lost.
     unanswered: bool,
+    /// What its coordinator has said, oldest first. Also of runs whose start came no further than to clear the id.
+    looks: VecDeque<Described>,
 }
 
 impl OfId {
@@ -56,13 +63,37 @@ impl OwnIdentities {
         self.add(id, marker_of(identity, version));
     }
 
+    /// This is what the id's coordinator says.
+    pub(super) fn looked(&self, id: &TransactionalId, described: &Described) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let looks = &mut known.entry(id.clone()).or_default().looks;
+        if looks.len() == limits::OWN_IDENTITIES {
+            looks.pop_front();
+        }
+        looks.push_back(described.clone());
+    }
+
+    /// How a transaction of the id ended by what its coordinator has said: true where it was committed.
+    pub(super) fn ended(
+        &self,
+        id: &TransactionalId,
+        open: Identity,
+        version: TransactionVersion,
+    ) -> Option<bool> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let looks = known.get(id)?.looks.iter().rev();
+        looks.filter_map(|look| bookmark::ended_before(look, open, version)).next()
+    }
+
     pub(super) fn all(&self) -> BTreeMap<TransactionalId, Had> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let had = |of_id: &OfId| Had {
             identities: of_id.identities.iter().copied().collect(),
             unanswered: of_id.unanswered,
         };
-        known.iter().map(|(id, of_id)| (id.clone(), had(of_id))).collect()
+        let had_one = |of_id: &OfId| of_id.unanswered || !of_id.identities.is_empty();
+        let known = known.iter().filter(|(_, of_id)| had_one(of_id));
+        known.map(|(id, of_id)| (id.clone(), had(of_id))).collect()
     }
 }
 

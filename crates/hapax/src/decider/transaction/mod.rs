@@ -12,6 +12,7 @@
 
 mod drive;
 mod ending;
+mod finished;
 mod genesis;
 mod home;
 mod identity;

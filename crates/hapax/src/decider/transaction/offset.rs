@@ -2,7 +2,7 @@
 //!
 //! Offsets that an open transaction may change are waited for. Every id of the job is cleared by then, so what is still
 //! open is a stranger's, or one whose end the offsets' partition was not told (KAFKA-20734): the latter is told, by what
-//! the coordinator said before the id was cleared.
+//! its coordinator said before the id was cleared, or by what the log of the coordinators still has.
 
 use super::{Cleared, TransactionDecider, identity::marker_of};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     limits,
 };
 use hapax_commit::{
-    Bookmark, Identity, ProducerId, TransactionalId,
+    Bookmark, Identity, ProducerId, TransactionVersion, TransactionalId,
     bookmark::{self, FoundOffset},
 };
 use hapax_host::Deadline;
@@ -26,7 +26,8 @@ impl TransactionDecider {
     pub(super) async fn stable_offsets(&self, after: &Cleared) -> Result<Vec<FoundOffset>, JobError> {
         let began = self.start.host.now();
         let (mut pause, mut next_report) = (limits::UNSTABLE_PAUSE, limits::UNSTABLE_REPORT);
-        let mut looked = false;
+        let mut tries = 0;
+        let mut next_try = limits::UNTOLD_OFFSETS;
         loop {
             // First those that may change, then all: what was stable for the first look is there for the second.
             let unstable = self.unstable().await?;
@@ -35,9 +36,14 @@ impl TransactionDecider {
                 return Ok(self.of_job(offsets));
             }
             let waited = self.start.host.now().saturating_duration_since(began);
-            if !looked && waited >= limits::UNTOLD_OFFSETS {
-                looked = true;
-                self.tell_offsets_partition(after).await?;
+            if waited >= next_try {
+                next_try = waited + limits::UNSTABLE_REPORT;
+                tries += 1;
+                if let Some(unexplained) = self.tell_offsets_partition(after).await?
+                    && tries == limits::UNTOLD_TRIES
+                {
+                    return Err(unexplained);
+                }
             }
             if waited >= next_report {
                 next_report = waited + limits::UNSTABLE_REPORT;
@@ -89,23 +95,66 @@ impl TransactionDecider {
     }
 
     /// Ends in the offsets' partition what a coordinator has ended without telling it: of ids that are cleared, what was
-    /// open before that.
-    async fn tell_offsets_partition(&self, after: &Cleared) -> Result<(), JobError> {
+    /// open before that. Returns the error of one of which nobody says how it ended.
+    pub(super) async fn tell_offsets_partition(&self, after: &Cleared) -> Result<Option<JobError>, JobError> {
         let partition = self.offsets_place().await?;
-        let end = |open: Identity| {
-            let looks = self.looks.iter();
-            let looks = looks
-                .filter(|(id, _)| after.0.get(id).is_some_and(|cleared| bookmark::is_behind(open, *cleared)));
-            let (id, commit) = looks
-                .filter_map(|(id, described)| {
-                    bookmark::ended_before(described, open, self.version).map(|commit| (id, commit))
-                })
-                .next()?;
-            let marker = if commit { marker_of(open, self.version) } else { open };
-            Some(LeftOpenEnd { transactional_id: id.to_string(), marker, commit })
-        };
+        let mut producers = self.producers();
+        producers.extend(after.0.iter().map(|(id, identity)| (identity.producer_id, id.clone())));
+        let mut ends = BTreeMap::new();
+        let mut unexplained = None;
+        for open in self.open_at_offsets().await?.iter().map(PartitionProducer::identity) {
+            let Some(id) = producers.get(&open.producer_id) else { continue };
+            if !after.0.get(id).is_some_and(|cleared| bookmark::is_behind(open, *cleared)) {
+                continue;
+            }
+            match self.ended(id, open).await {
+                Ok(end) => drop(ends.insert(open, end)),
+                Err(why) => unexplained = Some(self.unexplained(id, open, partition, &why)),
+            }
+        }
+        let end = |open: Identity| ends.get(&open).cloned();
         let ended = transaction::end_left_open_as(&self.client, OFFSETS_TOPIC, partition, end).await;
-        ended.map_err(|error| left_open(&self.start.plan.name, (OFFSETS_TOPIC, partition), error))
+        ended.map_err(|error| left_open(&self.start.plan.name, (OFFSETS_TOPIC, partition), error))?;
+        Ok(unexplained)
+    }
+
+    /// How a transaction of a cleared id ended.
+    async fn ended(&self, id: &TransactionalId, open: Identity) -> Result<LeftOpenEnd, String> {
+        let (commit, version) = match self.start.own.ended(id, open, self.version) {
+            Some(commit) => (commit, self.version),
+            None => self.ended_in_log(id, open).await?,
+        };
+        let marker = if commit { marker_of(open, version) } else { open };
+        Ok(LeftOpenEnd { transactional_id: id.to_string(), marker, commit })
+    }
+
+    /// The log has what clearing the id made its coordinator forget, until compaction takes it. An id is not used again
+    /// before its partitions are told, so the last end of the identity is that of the open transaction.
+    async fn ended_in_log(
+        &self,
+        id: &TransactionalId,
+        open: Identity,
+    ) -> Result<(bool, TransactionVersion), String> {
+        let history = self.start.brokers.history(&self.client, &id.to_string()).await?;
+        let ends = history.iter().rev().filter_map(|(described, version)| {
+            Some((bookmark::ended_before(described, open, *version)?, *version))
+        });
+        let mut ends = ends;
+        ends.next().ok_or_else(|| "the topic __transaction_state has no end of it".to_owned())
+    }
+
+    fn unexplained(&self, id: &TransactionalId, open: Identity, partition: i32, why: &str) -> JobError {
+        JobError::NeedsPerson {
+            code: Code::MarkerMissing,
+            message: format!(
+                "job {}: {OFFSETS_TOPIC}-{partition} holds offsets of transaction {id} (producer {open}) open, which its \
+                 coordinator has ended without telling the partition (KAFKA-20734), and how it ended is not known: {why}; \
+                 with READ on __transaction_state the next start reads it there. Do not abort the transaction with \
+                 another tool: its records may be committed",
+                self.start.plan.name
+            ),
+            incident: None,
+        }
     }
 
     /// Names who holds the offsets back.

@@ -63,6 +63,7 @@ impl TransactionDecider {
         let is_known = |id: &&TransactionalId| self.looks.iter().any(|(known, _)| known == *id);
         let looks: Vec<_> = ids.iter().filter(|id| !is_known(id)).cloned().map(look).collect();
         let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+        looks.iter().for_each(|(id, described)| self.start.own.looked(id, described));
         self.looks.extend(looks);
     }
 
@@ -118,6 +119,7 @@ impl TransactionDecider {
         let ended: BTreeMap<_, _> = stream::iter(ends).buffered(AT_ONCE).collect().await;
         for (id, described) in &mut self.looks {
             if let Some(Some(answer)) = ended.get(id) {
+                self.start.own.looked(id, answer);
                 described.clone_from(answer);
             }
         }
