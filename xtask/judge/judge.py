@@ -125,6 +125,7 @@ def delete_topic(request):
 
 def add_partitions(request):
     client = admin(request)
+    kept_writers.clear()
     settle(client.create_partitions([NewPartitions(request["topic"], request["partitions"])]))
     await_topic(client, request["topic"], request["partitions"])
 

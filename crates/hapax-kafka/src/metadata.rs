@@ -86,6 +86,11 @@ pub(crate) struct Snapshot {
     pub(crate) topics: Vec<TopicMetadata>,
 }
 
+/// Asks about every topic that the client may see.
+pub(crate) fn request_all() -> MetadataRequest {
+    MetadataRequest::default().with_topics(None).with_allow_auto_topic_creation(false)
+}
+
 /// Asks about some topics (none: only about brokers), never creating any.
 pub(crate) fn request<'a>(topics: impl Iterator<Item = &'a str>) -> MetadataRequest {
     let topic = |name: &str| MetadataRequestTopic::default().with_name(Some(wire::text(name).into()));

@@ -11,6 +11,16 @@ use super::{
 pub enum Step {
     /// From now on, no markers are written after an EndTxn (`true`), or all that waited are, at once (`false`).
     HoldMarkers(bool),
+    /// From now on the partition gets no markers of decisions and transactions complete without it (`true`), as Kafka from
+    /// 4.1 on does it while a partition has no leader (KAFKA-20734). Markers that were left out are never written.
+    LeaveOutMarkers {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// From now on, or no more.
+        leave_out: bool,
+    },
     /// Another node leads the partition, one leader epoch further; the next one by number if none is named.
     MoveLeader {
         /// The topic.
@@ -79,9 +89,9 @@ impl Machine {
                 }
                 Some((topic.as_str(), *partition))
             }
-            Step::Compact { topic, partition } | Step::Retain { topic, partition, .. } => {
-                Some((topic.as_str(), *partition))
-            }
+            Step::Compact { topic, partition }
+            | Step::Retain { topic, partition, .. }
+            | Step::LeaveOutMarkers { topic, partition, .. } => Some((topic.as_str(), *partition)),
             Step::MoveCoordinator { transactional_id } => {
                 let partitions = self.settings.transaction_partitions;
                 Some((TRANSACTION_STATE, transaction::partition_for(transactional_id, partitions)))
@@ -107,6 +117,9 @@ impl Machine {
     pub(super) fn act(&mut self, step: Step) -> bool {
         match step {
             Step::HoldMarkers(hold) => self.hold_markers(hold),
+            Step::LeaveOutMarkers { topic, partition, leave_out } => {
+                self.leave_out_markers(&topic, partition, leave_out)
+            }
             Step::MoveLeader { topic, partition, to } => self.move_leader(&topic, partition, to),
             Step::MoveCoordinator { transactional_id } => self.move_coordinator(&transactional_id),
             Step::SyncAlways(always) => self.catalog.sync_always(always),

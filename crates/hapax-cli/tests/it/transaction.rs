@@ -28,6 +28,7 @@ use xtask::{
 mod carrier;
 mod loss;
 mod start;
+mod untold;
 
 const PARTITIONS: u32 = 4;
 const TOTAL: u64 = 800;

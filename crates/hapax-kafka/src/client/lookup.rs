@@ -55,7 +55,7 @@ async fn introduce(
             CallError::NotSent { api: "connect", node: NodeId::BOOTSTRAP, cause }.into()
         }
     })?;
-    let snapshot = ask_metadata(&connection, std::iter::empty()).await?;
+    let snapshot = ask_metadata(&connection, &metadata::request(std::iter::empty())).await?;
     Ok((connection, snapshot))
 }
 
@@ -137,13 +137,9 @@ where
     Err(ClientError::Unreachable { tried: tried.join("; ") })
 }
 
-async fn ask_metadata(
-    connection: &Connection,
-    topics: impl Iterator<Item = &str> + Send,
-) -> Result<Snapshot, CallError> {
+async fn ask_metadata(connection: &Connection, request: &MetadataRequest) -> Result<Snapshot, CallError> {
     let version = connection.choose(MetadataRequest::KEY, metadata::VERSIONS)?;
-    let request = metadata::request(topics);
-    let response = connection.call(version, &request, limits::LOOKUP_TIMEOUT).await?;
+    let response = connection.call(version, request, limits::LOOKUP_TIMEOUT).await?;
     Snapshot::of(response, connection.node())
 }
 
@@ -155,7 +151,8 @@ async fn fetch(client: &Client, topics: &[String]) -> Result<Vec<Arc<TopicMetada
     let chunks = chunks.chain(topics.is_empty().then_some(topics));
     for chunk in chunks {
         let snapshot = ask_any(client, |connection| async move {
-            let snapshot = ask_metadata(&connection, chunk.iter().map(String::as_str)).await?;
+            let request = metadata::request(chunk.iter().map(String::as_str));
+            let snapshot = ask_metadata(&connection, &request).await?;
             same_cluster(client, &connection, snapshot)
         })
         .await?;
@@ -192,6 +189,15 @@ pub(super) async fn topics(client: &Client, names: &[&str]) -> Result<Vec<Arc<To
         })
     };
     Ok(names.iter().map(entry).collect::<Result<_, _>>()?)
+}
+
+/// Not kept: what a client knows of topics is of those that it works with.
+pub(super) async fn all_topics(client: &Client) -> Result<Vec<TopicMetadata>, ClientError> {
+    let snapshot = ask_any(client, |connection| async move {
+        let snapshot = ask_metadata(&connection, &metadata::request_all()).await?;
+        same_cluster(client, &connection, snapshot)
+    });
+    Ok(snapshot.await?.topics)
 }
 
 pub(super) async fn refresh(client: &Client, topics: &[&str]) -> Result<(), ClientError> {

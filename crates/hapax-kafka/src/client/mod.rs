@@ -140,6 +140,14 @@ impl Client {
         lookup::topics(self, names).await
     }
 
+    /// Asks the cluster about every topic that this client may see.
+    ///
+    /// # Errors
+    /// No broker answered.
+    pub async fn all_topics(&self) -> Result<Vec<TopicMetadata>, ClientError> {
+        lookup::all_topics(self).await
+    }
+
     /// What is known about a topic, without asking.
     pub fn cached_topic(&self, topic: &str) -> Option<Arc<TopicMetadata>> {
         self.inner.state().metadata.topic(topic)

@@ -36,7 +36,10 @@ pub use end::{EndTxnAnswer, Unanswered, end_txn};
 pub use marker::{EndMarker, write_end_marker};
 pub(crate) use offset::may_have_moved;
 pub use offset::{CarryingTransaction, OffsetToCommit, commit_offsets};
-pub use state_log::{LogState, LoggedTransaction, StateLogError, StateRecordError, read_history, read_state};
+pub use state_log::{
+    LogState, LoggedTransaction, StateLogError, StateRecordError, TRANSACTION_STATE_TOPIC, read_history,
+    read_state,
+};
 pub use two_phase::{Lifetime, TwoPhaseRefused, probe_two_phase};
 
 use crate::{

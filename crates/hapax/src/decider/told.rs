@@ -9,18 +9,21 @@ use super::brokers::Brokers;
 use super::checkpoint::CheckpointDecider;
 use crate::error::{Code, JobError};
 #[cfg(feature = "pipeline")]
-use crate::source::SourceTopic;
+use crate::{cluster::Clusters, job::Plan, source::SourceTopic};
 use hapax_commit::{Handle, Identity, Name, ProducerEpoch, TransactionVersion};
 #[cfg(feature = "pipeline")]
 use hapax_commit::{ProducerId, id::IdAt};
-#[cfg(feature = "pipeline")]
-use hapax_kafka::transaction::LeftOpen;
 use hapax_kafka::{
     Client,
     transaction::{self, EndedTransaction, MarkerRefused},
 };
 #[cfg(feature = "pipeline")]
-use std::collections::BTreeMap;
+use hapax_kafka::{
+    admin::OFFSETS_TOPIC,
+    transaction::{LeftOpen, TRANSACTION_STATE_TOPIC},
+};
+#[cfg(feature = "pipeline")]
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Brokers {
     /// Waits until every partition of a committed transaction knows of it.
@@ -93,25 +96,43 @@ impl CheckpointDecider {
 
     /// Partitions of the topics that the plan names, and those that newer handles know.
     async fn sink_partitions(&self, cluster: &Name, client: &Client) -> Result<Vec<(String, i32)>, JobError> {
-        let mut partitions: Vec<(String, i32)> = self
+        let known = self
             .view
             .newest_handles()
             .filter(|handle| handle.cluster_id == client.cluster_id())
             .flat_map(|handle| &handle.partitions)
-            .map(|part| (part.topic.clone(), part.partition))
-            .collect();
-        for sink in &self.start.plan.sinks {
-            if sink.transactional_cluster() != Some(cluster) {
-                continue;
-            }
-            for SourceTopic { topic, record, .. } in sink.topics(&self.start.sources.clusters).await? {
-                partitions.extend((0..record.partitions).map(|partition| (topic.clone(), partition)));
-            }
-        }
-        partitions.sort();
-        partitions.dedup();
-        Ok(partitions)
+            .map(|part| (part.topic.clone(), part.partition));
+        let mut partitions =
+            written(&self.start.plan, &self.start.sources.clusters, (cluster, client)).await?;
+        partitions.extend(known);
+        Ok(partitions.into_iter().collect())
     }
+}
+
+#[cfg(feature = "pipeline")]
+/// The partitions that exactly-once sinks may have written on a cluster: of the topics that they name, and of every topic
+/// that can be seen where an operator names it.
+pub(super) async fn written(
+    plan: &Plan,
+    clusters: &Clusters,
+    (cluster, client): (&Name, &Client),
+) -> Result<BTreeSet<(String, i32)>, JobError> {
+    let mut topics: BTreeMap<String, i32> = BTreeMap::new();
+    for sink in plan.sinks.iter().filter(|sink| sink.transactional_cluster() == Some(cluster)) {
+        for SourceTopic { topic, record, .. } in sink.topics(clusters).await? {
+            topics.insert(topic, record.partitions);
+        }
+        if sink.chooses_topics() {
+            let all = client.all_topics().await;
+            let all =
+                all.map_err(|error| JobError::kafka(format!("listing the topics of {cluster}"), error))?;
+            let is_internal = |name: &str| name == OFFSETS_TOPIC || name == TRANSACTION_STATE_TOPIC;
+            let all = all.into_iter().filter(|topic| topic.error.is_none() && !is_internal(&topic.name));
+            topics.extend(all.map(|topic| (topic.name.to_string(), topic.partitions.len() as i32)));
+        }
+    }
+    let of = |(topic, count): (String, i32)| (0..count).map(move |partition| (topic.clone(), partition));
+    Ok(topics.into_iter().flat_map(of).collect())
 }
 
 #[cfg(feature = "pipeline")]

@@ -167,6 +167,10 @@ impl Sink for KafkaSinks {
         Some(&self.producer)
     }
 
+    fn chooses_topics(&self) -> bool {
+        self.routes.iter().any(|route| route.topic.is_none())
+    }
+
     fn topics<'a>(&'a self, clusters: &'a Clusters) -> BoxFuture<'a, Result<Vec<SourceTopic>, SinkError>> {
         Box::pin(async move {
             let names: Vec<&str> = self.routes.iter().filter_map(|route| route.topic.as_deref()).collect();

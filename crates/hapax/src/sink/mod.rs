@@ -93,6 +93,11 @@ pub trait Sink: Send + Sync + fmt::Debug {
     /// The topics that it is known to write, checked before the first record.
     fn topics<'a>(&'a self, clusters: &'a Clusters) -> BoxFuture<'a, Result<Vec<SourceTopic>, SinkError>>;
 
+    /// May it write topics that [`Sink::topics`] does not name?
+    fn chooses_topics(&self) -> bool {
+        false
+    }
+
     /// A writer for a shard.
     fn writer<'a>(&'a self, cx: WriterContext) -> BoxFuture<'a, Result<Box<dyn SinkWriter>, SinkError>>;
 }

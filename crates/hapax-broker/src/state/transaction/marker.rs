@@ -3,7 +3,8 @@
 //!
 //! Kafka's marker channel has two unhappy ends, both kept here. A partition that is gone is skipped, and the
 //! transaction completes without it. A partition that refuses the marker because it has seen a later epoch ends the
-//! sending without a retry, and the transaction stays prepared until its coordinator is loaded again (KAFKA-19999).
+//! sending without a retry, and the transaction stays prepared until its coordinator is loaded again (KAFKA-19999). A
+//! third one happens when it is asked for: a partition without a leader counts as gone (KAFKA-20734).
 
 use super::phase::Phase;
 use crate::state::{Answer, Call, Code, Machine, TopicPartition, append::Marker};
@@ -27,6 +28,13 @@ impl Machine {
         held != hold
     }
 
+    /// Leaves a partition out from now on, or does so no more. Says whether it was otherwise before.
+    pub(crate) fn leave_out_markers(&mut self, topic: &str, partition: i32, leave_out: bool) -> bool {
+        let left_out = &mut self.transactions.left_out;
+        let partition = TopicPartition { topic: topic.into(), partition };
+        if leave_out { left_out.insert(partition) } else { left_out.remove(&partition) }
+    }
+
     /// The time of an id's markers has come.
     pub(crate) fn markers_due(&mut self, id: &str, coordinator_epoch: i32) {
         if self.transactions.hold_markers {
@@ -40,6 +48,10 @@ impl Machine {
         let Some((phase, marker, partitions)) = self.markers_of(id, coordinator_epoch) else { return };
         let mut refused = false;
         for partition in partitions {
+            if self.transactions.left_out.contains(&partition) {
+                self.marked(id, &partition);
+                continue;
+            }
             match self.write_marker(&partition.topic, partition.partition, marker) {
                 Ok(()) => self.marked(id, &partition),
                 Err(code) => {

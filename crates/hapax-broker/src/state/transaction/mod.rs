@@ -39,7 +39,7 @@ mod write;
 pub(crate) use add::{Admission, Admit};
 pub use write::AppendFault;
 
-use super::{Code, Machine, Millis, NodeId, digest::feed};
+use super::{Code, Machine, Millis, NodeId, TopicPartition, digest::feed};
 use metadata::{Level, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,6 +53,8 @@ pub(crate) struct Coordinator {
     shards: BTreeMap<i32, Shard>,
     /// Markers wait for [`super::Step::HoldMarkers`].
     hold_markers: bool,
+    /// Partitions that no marker is written to, for [`super::Step::LeaveOutMarkers`].
+    left_out: BTreeSet<TopicPartition>,
     /// Whose markers wait, and for which leadership.
     held: BTreeSet<(String, i32)>,
     /// What is left of each node's block: the next id and the end. In memory only, as in Kafka.
@@ -65,7 +67,17 @@ pub(crate) struct Coordinator {
     faults: BTreeMap<String, AppendFault>,
 }
 
-feed!(Coordinator { shards, hold_markers, held, blocks, next_block, reaper_due, expiry_due, faults });
+feed!(Coordinator {
+    shards,
+    hold_markers,
+    left_out,
+    held,
+    blocks,
+    next_block,
+    reaper_due,
+    expiry_due,
+    faults
+});
 
 /// The ids of one partition at the node that leads it.
 #[derive(Debug)]

@@ -187,6 +187,21 @@ fn markers_wait_as_long_as_they_are_held() {
 }
 
 #[test]
+fn a_partition_that_is_left_out_holds_a_complete_transaction_open() {
+    let mut probe = coordinator();
+    probe.init(5, None);
+    probe.write((0, 0), 0);
+    let left_out = |leave_out| Step::LeaveOutMarkers { topic: "t".into(), partition: 0, leave_out };
+    probe.act(left_out(true));
+    assert_eq!(probe.end(5, (0, 0), true).0, NONE);
+    probe.pass(60_000);
+    assert_eq!((probe.phase().as_str(), probe.committed_end()), ("CompleteCommit", 0));
+    probe.act(left_out(false));
+    probe.pass(60_000);
+    assert_eq!(probe.committed_end(), 0, "nobody writes it any more");
+}
+
+#[test]
 fn an_abort_of_v2_needs_no_transaction() {
     let mut probe = coordinator();
     probe.init(5, None);

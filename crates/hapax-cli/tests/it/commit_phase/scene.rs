@@ -170,7 +170,15 @@ impl<'a> Scene<'a> {
         if self.cell.with == With::Transaction {
             return self.carriers();
         }
-        let Some(epoch) = in_doubt(self.cell.point) else { return Ok(self.open()) };
+        let Some(epoch) = in_doubt(self.cell.point) else {
+            let open = self.open();
+            // The epoch before is decided, and on a slow machine its transactions may be under way.
+            let of_former = format!(".{}", (EPOCH - 1) % 3);
+            return match open.iter().find(|id| id.ends_with(&of_former)) {
+                Some(id) => Err(Unlucky(format!("{id} of the epoch before is not ended yet"))),
+                None => Ok(open),
+            };
+        };
         let lanes = self.cell.lanes.count();
         let mut left = self.in_doubt(epoch);
         if left.len() as u64 != lanes {

@@ -32,7 +32,8 @@ use hapax_host::Deadline;
 use std::sync::Arc;
 
 /// Kafka's name of the topic; no setting changes it.
-const TOPIC: &str = "__transaction_state";
+pub const TRANSACTION_STATE_TOPIC: &str = "__transaction_state";
+const TOPIC: &str = TRANSACTION_STATE_TOPIC;
 
 /// What the log says of one id.
 #[derive(Clone, Debug, PartialEq, Eq)]

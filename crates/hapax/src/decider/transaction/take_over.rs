@@ -5,10 +5,12 @@
 
 use super::{Cleared, RecordAt, TransactionDecider, identity::marker_of};
 use crate::{
-    decider::{Takeover, told::left_open},
+    decider::{
+        Takeover,
+        told::{left_open, written},
+    },
     error::{Code, JobError},
     limits,
-    source::SourceTopic,
 };
 use futures::{StreamExt, stream};
 use hapax_commit::{
@@ -239,14 +241,8 @@ impl TransactionDecider {
     }
 
     async fn sink_partitions(&self) -> Result<Vec<(String, i32)>, JobError> {
-        let mut partitions = BTreeMap::new();
-        for sink in self.start.plan.sinks.iter().filter(|sink| sink.transactional_cluster().is_some()) {
-            for SourceTopic { topic, record, .. } in sink.topics(&self.start.sources.clusters).await? {
-                partitions.insert(topic, record.partitions);
-            }
-        }
-        let of = |(topic, count): (String, i32)| (0..count).map(move |partition| (topic.clone(), partition));
-        Ok(partitions.into_iter().flat_map(of).collect())
+        let place = (&self.cluster, &self.client);
+        Ok(written(&self.start.plan, &self.start.sources.clusters, place).await?.into_iter().collect())
     }
 }
 
