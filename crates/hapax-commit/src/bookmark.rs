@@ -400,17 +400,33 @@ pub struct Had {
 
 /// Is another run at work, by what coordinators say of the ids that a run of this process has had? A start clears all
 /// ids, so another run shows on every one. On some only, it is one that has not come far, or one that slept in its start:
-/// then this process may go on, and the other will find itself out.
+/// then this process may go on, and the other will find itself out. Ids that a broker or a late request has moved since
+/// say nothing, as long as they are the fewer.
 pub fn is_taken_over(own: &BTreeMap<TransactionalId, Had>, looks: &[(TransactionalId, Described)]) -> bool {
-    let had: Vec<_> = looks.iter().filter_map(|(id, seen)| Some((own.get(id)?, seen))).collect();
-    !had.is_empty() && had.into_iter().all(|(own, seen)| is_anothers(own, seen))
+    let whose = looks.iter().filter_map(|(id, seen)| Some(whose(own.get(id)?, seen)));
+    let (mut theirs, mut unclear) = (0, 0);
+    for whose in whose {
+        match whose {
+            Whose::Ours => return false,
+            Whose::Theirs => theirs += 1,
+            Whose::Unclear => unclear += 1,
+        }
+    }
+    theirs > unclear
 }
 
-/// Has another run taken this id, by identities that runs of this process have had of it? One that may be the answer to
-/// what this process has asked is not another's.
-pub fn is_anothers(own: &Had, described: &Described) -> bool {
+/// Whose is an id, as far as its coordinator tells?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Ours,
+    Theirs,
+    Unclear,
+}
+
+fn whose(own: &Had, described: &Described) -> Whose {
     match described {
-        Described::Known { state, identity } => {
+        Described::Known { identity, .. } if own.identities.contains(identity) => Whose::Ours,
+        Described::Known { state, .. } => {
             // A broker that aborts a transaction gives the id another producer epoch, too.
             let by_broker = matches!(
                 state,
@@ -419,8 +435,14 @@ pub fn is_anothers(own: &Had, described: &Described) -> bool {
                     | TransactionState::PrepareEpochFence
                     | TransactionState::Dead
             );
-            !by_broker && !own.unanswered && !own.identities.contains(identity)
+            if by_broker || own.unanswered { Whose::Unclear } else { Whose::Theirs }
         }
-        Described::Forgotten | Described::Unanswered(_) => false,
+        Described::Forgotten | Described::Unanswered(_) => Whose::Unclear,
     }
+}
+
+/// Has another run taken this id, by identities that runs of this process have had of it? One that may be the answer to
+/// what this process has asked is not another's.
+pub fn is_anothers(own: &Had, described: &Described) -> bool {
+    whose(own, described) == Whose::Theirs
 }

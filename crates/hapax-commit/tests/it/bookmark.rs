@@ -194,6 +194,14 @@ fn another_run_is_at_work_when_every_id_is_anothers_and_not_when_the_broker_abor
     assert!(!taken(&own, &looks(known(Empty, 8), known(CompleteAbort, 3))), "a time-out looks like this");
     assert!(!taken(&own, &looks(known(Empty, 8), Described::Unanswered("down".into()))));
     assert!(!is_taken_over(&Default::default(), &looks(known(Empty, 8), known(Empty, 8))), "a first start");
+    own.insert(id(0, 2), had(3));
+    let most = |third: Described| {
+        let [first, second] = looks(known(Empty, 8), known(Empty, 9));
+        is_taken_over(&own, &[first, second, (id(0, 2), third)])
+    };
+    assert!(most(known(CompleteAbort, 4)), "a late request of ours ended what the other one was writing");
+    assert!(!most(known(CompleteAbort, 3)), "one is still ours");
+    own.remove(&id(0, 2));
     let asked: &mut Had = own.get_mut(&id(0, 1)).unwrap();
     asked.unanswered = true;
     assert!(!taken(&own, &looks(known(Empty, 8), known(Empty, 9))), "an answer that was lost gave this one");
