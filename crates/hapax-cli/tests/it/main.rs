@@ -13,6 +13,7 @@ mod commit_phase;
 mod demo;
 mod embedded;
 mod harness;
+mod interleavings;
 mod matrix;
 mod pipeline;
 mod recovery;
