@@ -8,7 +8,7 @@ use crate::{
     error::{CallError, RequestKind},
     limits,
     retry::{Retry, within},
-    transaction::may_have_moved,
+    transaction::{may_have_moved, partition_of},
     wire::{self, Request},
 };
 use hapax_host::Deadline;
@@ -185,8 +185,7 @@ pub const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
 /// Which of so many partitions of [`OFFSETS_TOPIC`] keeps the offsets of a group (`Utils.abs(groupId.hashCode())`).
 pub fn offsets_partition(group: &str, partitions: i32) -> i32 {
-    let hash = group.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()));
-    (hash & i32::MAX) % partitions.max(1)
+    partition_of(group, partitions.max(1))
 }
 
 #[cfg(test)]
@@ -242,6 +241,7 @@ mod tests {
     fn the_partition_is_javas_hash() {
         assert_eq!(offsets_partition("", 50), 0);
         assert_eq!(offsets_partition("abc", 50), 96_354 % 50);
+        assert_eq!(offsets_partition("carried-untold-k4-v0-15098-82665760", 50), 45, "its hash is negative");
         assert_eq!(offsets_partition("polygenelubricants", 50), 0, "its hash is the least number there is");
     }
 }

@@ -198,11 +198,11 @@ fn malformed(what: &str) -> ClientError {
     CallError::Malformed { api: "Metadata", node: NodeId::BOOTSTRAP, reason }.into()
 }
 
-/// Java's `String.hashCode`, over UTF-16 code units, without its sign.
-fn partition_of(transactional_id: &str, partitions: i32) -> i32 {
-    let hash = transactional_id
-        .encode_utf16()
-        .fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
+/// Which of so many partitions of a coordinators' topic a name belongs to: Java's `String.hashCode`, over UTF-16 code units,
+/// without its sign (`Utils.abs`).
+pub(crate) fn partition_of(name: &str, partitions: i32) -> i32 {
+    let hash =
+        name.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
     hash.checked_abs().unwrap_or(0) % partitions
 }
 
