@@ -10,7 +10,8 @@ use xtask::{
 const GROUPS: &str = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
 const EIGHT_DAYS_MS: i64 = 8 * 24 * 60 * 60 * 1_000;
 
-const STORE: &str = "[checkpoint]\nstore = \"file://PATH/store\"\ninterval = \"60ms\"";
+const STORE: &str =
+    "[checkpoint]\nstore = \"file://PATH/store\"\nincidents = \"PATH/incidents\"\ninterval = \"60ms\"";
 
 impl Case {
     /// Apache Kafka's own tool, at any broker.
