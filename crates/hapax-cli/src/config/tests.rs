@@ -396,6 +396,7 @@ fn recovery_names_known_strategies_once() {
          set-aside, abandon"
     );
     assert!(with("recovery=[\"resume\", \"resume\"]").err().unwrap().contains("names \"resume\" twice"));
+    assert!(wrong("[[sink]]", "recovery = [\"abandon\"]").contains("recovery"), "a list is a job's");
     assert!(with("recovery=[]").err().unwrap().contains("recovery is empty"));
 }
 

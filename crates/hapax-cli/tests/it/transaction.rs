@@ -27,6 +27,7 @@ use xtask::{
 
 mod carrier;
 mod loss;
+mod sinks;
 mod start;
 mod untold;
 

@@ -376,9 +376,15 @@ fn a_topic_that_was_made_again_is_not_written_to() {
 
 /// Null keys, tombstones, headers that repeat or are null, timestamps out of order, small and compressed batches.
 #[test]
-fn whatever_a_record_holds_comes_back_from_the_journal_as_it_was() {
-    for (version, compression) in [(0, "zstd"), (2, "none"), (2, "gzip")] {
-        let when = format!("fields-{compression}-v{version}");
+fn whatever_a_record_holds_comes_back_as_it_was_from_the_journal_and_from_the_log() {
+    for (version, compression, strategy) in [
+        (0, "zstd", "replay"),
+        (2, "none", "replay"),
+        (2, "gzip", "replay"),
+        (0, "gzip", "rewrite"),
+        (2, "zstd", "rewrite"),
+    ] {
+        let when = format!("fields-{strategy}-{compression}-v{version}");
         let case = journaled(&when, On::Ours(version));
         let (judge, bootstrap) = (Judge::shared(), case.cluster.bootstrap());
         judge.create_topic(&bootstrap, "in", PARTITIONS as u32, &[]).unwrap();
@@ -403,7 +409,8 @@ fn whatever_a_record_holds_comes_back_from_the_journal_as_it_was() {
         fs::write(&case.bench.file, text).unwrap();
         case.die("K2", &[]);
         case.cluster.let_time_out(&case.job);
-        case.goes_on(&["resume", "replay"], &when);
+        let ended = case.goes_on(&["resume", strategy], &when);
+        assert!(ended.err.contains(strategy), "{when}: {}", ended.err);
         let read = |topic: &str| {
             let mut read = judge.read_all(&bootstrap, topic, Isolation::ReadCommitted).unwrap();
             read.sort_by_key(|partition| partition.bounds.partition);

@@ -1,0 +1,63 @@
+//! Several sinks of one job: each sees what was committed together, or at least once where that is all it promises.
+
+use super::{Case, Mode, On, PARTITIONS, PATIENCE, Point, TOTAL, crash_at, judges};
+use std::fs;
+use xtask::judge::{Audit, Isolation};
+
+impl Case {
+    /// A second sink for a copy of the same records.
+    fn and_to(&self, guarantee: &str) -> String {
+        let second = format!("{}-second", self.job);
+        judges().reader.create_topic(&self.bootstrap, &second, PARTITIONS, &[]).unwrap();
+        let text = fs::read_to_string(&self.file).unwrap();
+        let sink = format!("[[sink]]\ntopic = \"{second}\"\nguarantee = \"{guarantee}\"\n");
+        fs::write(&self.file, text + &sink).unwrap();
+        second
+    }
+
+    fn dies_and_goes_on(&self, point: Point) {
+        let mut feed = self.feed();
+        let mut first = self.start("first", &["--crash-at", &crash_at(point, Mode::Kill)]);
+        Case::await_crash(&mut first, point, Mode::Kill);
+        let mut second = self.start("second", &[]);
+        assert_eq!(feed.join().unwrap(), TOTAL);
+        second.demand_exit(0, PATIENCE).unwrap();
+        self.assert_done(point.name());
+    }
+}
+
+#[test]
+fn two_sinks_of_a_cluster_are_one_transaction_and_both_exact() {
+    for (version, point) in [(0, Point::K1oOffsetsTaken), (2, Point::K3EndTxnSent)] {
+        let case = Case::new(&format!("two sinks v{version}"), On::Ours(version), "");
+        let second = case.and_to("exactly-once");
+        case.dies_and_goes_on(point);
+        let report =
+            judges().reader.audit(&case.bootstrap, &Audit::copy(&second, PARTITIONS, TOTAL)).unwrap();
+        assert!(report.is_exact(), "v{version}: {report:?}");
+    }
+}
+
+/// What was acknowledged before the positions were committed is there, whatever is written again.
+#[test]
+fn a_sink_of_at_least_once_beside_it_lacks_no_record() {
+    for (version, point) in [(0, Point::K1Prepared), (2, Point::K1oOffsetsTaken)] {
+        let case = Case::new(&format!("at least v{version}"), On::Ours(version), "");
+        let second = case.and_to("at-least-once");
+        case.dies_and_goes_on(point);
+        let read = judges().reader.read_all(&case.bootstrap, &second, Isolation::ReadUncommitted).unwrap();
+        let mut ids: Vec<u64> = read
+            .iter()
+            .flat_map(|partition| &partition.records)
+            .map(|record| {
+                let record: serde_json::Value = serde_json::from_str(&record.text()).unwrap();
+                record["id"].as_u64().unwrap()
+            })
+            .collect();
+        let written = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids, (0..TOTAL).collect::<Vec<_>>(), "v{version}");
+        assert!(written as u64 > TOTAL, "the epoch that died was written twice: {written}");
+    }
+}
