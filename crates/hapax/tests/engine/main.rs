@@ -10,6 +10,8 @@
 
 mod inferred;
 mod lane;
+mod marked;
+mod patience;
 mod real;
 mod recover;
 mod world;
