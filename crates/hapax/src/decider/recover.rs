@@ -382,6 +382,7 @@ fn again(
                 epoch,
                 identity,
                 timeout,
+                lifetime: brokers.lifetime(&client, timeout),
                 settings: &settings,
             };
             again.write().await

@@ -14,4 +14,5 @@ mod marked;
 mod patience;
 mod real;
 mod recover;
+mod two_phase;
 mod world;
