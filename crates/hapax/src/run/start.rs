@@ -124,12 +124,17 @@ pub(super) async fn existing(
     }
     let chain = begin.store.chain(&plan.name, stored.incarnation, 0);
     let begun_anew = stored.incarnation != Incarnation::FIRST;
+    // Who only looks claims nothing; who acts may be the first to claim this life.
+    let inherited = match reach {
+        Reach::All => begin.inherited(stored.incarnation, &chain, &brokers).await?,
+        Reach::Answering | Reach::Store => BTreeMap::new(),
+    };
     Ok(Found {
         record: stored.record,
         chain,
         incarnation: stored.incarnation,
         begun_anew,
-        inherited: BTreeMap::new(),
+        inherited,
         brokers,
         transaction_timeout,
     })
