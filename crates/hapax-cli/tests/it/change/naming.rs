@@ -2,6 +2,7 @@
 
 use super::scene::{On, PATIENCE, Scene, files};
 use hapax::crash::Point;
+use hapax_broker::{ApiKey, Rule, Verdict};
 use std::{collections::BTreeSet, fs, time::Duration};
 use xtask::judge::Judge;
 
@@ -159,6 +160,33 @@ fn per_epoch_a_job_begun_anew_in_an_empty_store_goes_on_by_plain_starts() {
         run.process().signal("TERM").unwrap();
         run.demand_exit(0, PATIENCE).unwrap();
         assert_eq!(scene.read("out").concat().len(), wanted);
+    }
+}
+
+/// Each time that it is to be committed, the decided epoch has just timed out: each time it takes a number more.
+#[test]
+fn per_epoch_an_epoch_that_is_written_again_too_often_ends_the_run_with_the_reason_and_the_next_one_goes_on()
+{
+    for on in On::OURS {
+        let mut scene = Scene::with_top("per-epoch-again", on, PARTITIONS, PER_EPOCH);
+        scene.feed("in", 20);
+        scene.die("K2:1", &[]);
+        let late = Verdict::JumpClock { ms: TIMED_OUT_MS };
+        let late = Rule::on(ApiKey::EndTxn).commit(true).always().then(late);
+        let late = scene.broker().faults().guard(late).unwrap();
+        let mut run = scene.start("again", &["--set", "recovery=[\"resume\", \"rewrite\"]"]);
+        run.until("has used its numbers up", PATIENCE, |run| match run.process().try_wait()? {
+            Some(status) => Err(std::io::Error::other(format!("ended: {status}; {}", run.output()?))),
+            None => Ok(run.output()?.contains("have used them up")),
+        })
+        .unwrap();
+        assert!(late.fired() > 3, "it was aborted {} times", late.fired());
+        drop(late);
+        scene.until_copied(&mut run, "out", &["in"]);
+        run.process().signal("TERM").unwrap();
+        run.demand_exit(0, PATIENCE).unwrap();
+        assert!(!run.output().unwrap().contains("panicked"), "{}", run.output().unwrap());
+        scene.assert_copied("out", &["in"]);
     }
 }
 
