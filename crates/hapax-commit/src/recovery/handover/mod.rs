@@ -439,11 +439,7 @@ impl Handover {
             other.place().is_some_and(|(lane, epoch)| *lane == handle.lane && epoch > handle.epoch)
         };
         if let Some(later) = self.items.iter().find(later) {
-            let why = format!(
-                "{} was decided after it: what is written again would stand behind that, in the wrong order",
-                later.transactional_id()
-            );
-            return Some((handle, Err(why)));
+            return Some((handle, Err(behind(later))));
         }
         let fresh = self.fresh(&handle).ok_or_else(|| {
             "each of the lane's ids stands for a decided transaction: none is free to write it under"
@@ -533,6 +529,15 @@ impl PartialOrd for Phase {
     fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
         Some((*self as u8).cmp(&(*other as u8)))
     }
+}
+
+/// Why an aborted transaction is not written again behind a later one of its lane.
+fn behind(later: &Item) -> String {
+    let (id, is) = (later.transactional_id(), if later.is_committed() { " and is committed" } else { "" });
+    format!(
+        "{id} was decided after it{is}: what is written again would stand behind its records, in the wrong order; go \
+         back to the checkpoint before while that is possible, or go on without them"
+    )
 }
 
 fn check_known(job: &Name, cluster_id: &str, known: &[Known]) -> Result<BTreeSet<String>, HandoverFault> {
