@@ -230,6 +230,9 @@ pub fn judge_lane(handle: &Handle, look: &LaneLook) -> LaneFate {
     }
     let fate = match &look.markers {
         None => by_coordinator,
+        Some(partitions) if let Some(why) = against(&by_coordinator, partitions) => {
+            LaneFate::Contradiction(why)
+        }
         Some(partitions) => match judge_markers(handle, partitions) {
             // The log is gone, which could tell a foreign writer's abort from ours: ours is the likely one by far.
             LaneFate::Unknown(_) if is_fenced_abort(handle, &look.described) => LaneFate::Aborted,
@@ -373,6 +376,28 @@ pub fn judge_markers(handle: &Handle, partitions: &[PartitionLook]) -> LaneFate 
         (None, None, None, Some(why)) => LaneFate::Unknown(why),
         (None, None, None, None) => LaneFate::Unknown("no partition was looked at".into()),
     }
+}
+
+/// A control batch that says the opposite of what the coordinator calls final, in words. One is enough, whatever the other
+/// partitions have or do not tell: readers of that one see what it says.
+fn against(coordinator: &LaneFate, partitions: &[PartitionLook]) -> Option<String> {
+    let (said, opposite, seen) = match coordinator {
+        LaneFate::Committed => ("committed", Marker::Abort, "aborted"),
+        LaneFate::Aborted => ("aborted", Marker::Commit, "committed"),
+        LaneFate::Open
+        | LaneFate::Incomplete(_)
+        | LaneFate::InFlight(_)
+        | LaneFate::Undetermined(_)
+        | LaneFate::Unanswered(_)
+        | LaneFate::Unknown(_)
+        | LaneFate::Contradiction(_)
+        | LaneFate::BrokersAhead(_)
+        | LaneFate::BrokersBehind(_) => return None,
+    };
+    let is_opposite =
+        |look: &&PartitionLook| matches!(look.end, PartitionEnd::Marker { marker, .. } if marker == opposite);
+    let PartitionLook { topic, partition, .. } = partitions.iter().find(is_opposite)?;
+    Some(format!("the coordinator says {said}, the data {seen}: {topic}-{partition}"))
 }
 
 /// Coordinator and data together.

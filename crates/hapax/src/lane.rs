@@ -112,14 +112,20 @@ pub(crate) fn written(flushed: Flushed, lifetime: Lifetime) -> (Option<Written>,
             digest: Some(part.digest),
         })
         .collect();
-    let (deadline_ms, deadline) = match lifetime {
-        Lifetime::Unbounded => (i64::MAX, None),
-        Lifetime::Millis(timeout) => {
-            let wait = Duration::from_millis(timeout.unsigned_abs().into());
-            (started_ms.saturating_add(timeout.into()), Some(started + wait))
-        }
+    let deadline = match lifetime {
+        Lifetime::Unbounded => None,
+        Lifetime::Millis(timeout) => Some(started + Duration::from_millis(timeout.unsigned_abs().into())),
     };
+    let deadline_ms = deadline_ms(started_ms, lifetime);
     (Some(Written { started_ms, deadline_ms, partitions }), deadline)
+}
+
+/// When the broker may abort a transaction, in a handle's words.
+pub(crate) fn deadline_ms(started_ms: i64, lifetime: Lifetime) -> i64 {
+    match lifetime {
+        Lifetime::Unbounded => i64::MAX,
+        Lifetime::Millis(timeout) => started_ms.saturating_add(timeout.into()),
+    }
 }
 
 /// One identity of a lane, by the index of its id.

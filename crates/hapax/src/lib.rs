@@ -65,6 +65,7 @@ pub mod sink;
 pub mod source;
 #[cfg(feature = "pipeline")]
 mod stop;
+mod two_phase;
 #[cfg(feature = "pipeline")]
 pub mod txn;
 

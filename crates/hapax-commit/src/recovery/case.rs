@@ -65,7 +65,7 @@ impl Case {
         &self.fate
     }
 
-    /// Seen aborted, with the control batches, in the look after the last act.
+    /// Seen ended, with the control batches, after the last act.
     pub(super) fn confirmed(&self) -> bool {
         self.confirmed
     }
@@ -83,7 +83,7 @@ impl Case {
     /// A look with the control batches, unless there was one already.
     pub(super) fn confirm(&mut self) -> Option<Effect> {
         (!self.confirmed).then(|| {
-            self.fate = LaneFate::InFlight("looked at once more before the epoch is given up".into());
+            self.fate = LaneFate::InFlight("looked at once more, with its control batches".into());
             self.look(true)
         })
     }
@@ -136,12 +136,8 @@ impl Case {
                     format!("it is seen open, but the coordinator refused {} times to end it", self.refusals);
                 self.fate = LaneFate::Contradiction(why);
             }
-            LaneFate::Aborted => self.confirmed = markers,
-            LaneFate::Unknown(_)
-            | LaneFate::Contradiction(_)
-            | LaneFate::Open
-            | LaneFate::Incomplete(_)
-            | LaneFate::Committed => {}
+            LaneFate::Aborted | LaneFate::Committed => self.confirmed = markers,
+            LaneFate::Unknown(_) | LaneFate::Contradiction(_) | LaneFate::Open | LaneFate::Incomplete(_) => {}
         }
         self.stage = Stage::Seen;
         Next::Settle
@@ -191,6 +187,7 @@ impl Case {
                 LaneFate::Contradiction(why)
             }
         };
+        self.confirmed = self.fate == LaneFate::Committed;
         self.stage = Stage::Seen;
         Next::Settle
     }

@@ -210,6 +210,31 @@ fn facts_that_exclude_each_other_are_a_contradiction() {
     }
 }
 
+/// Somebody has marked one partition behind the coordinator's back; what the other partitions tell, or do not, is no matter.
+#[test]
+fn one_control_batch_against_a_final_state_is_a_contradiction_whatever_the_others_tell() {
+    let others = || {
+        [
+            PartitionEnd::NoneYet,
+            PartitionEnd::Unread("its leader does not answer".into()),
+            PartitionEnd::Gone("retention".into()),
+        ]
+    };
+    for version in [TransactionVersion::V1, TransactionVersion::V2] {
+        let ended = i16::from(version == TransactionVersion::V2);
+        let finals = [(State::CompleteCommit, Marker::Abort), (State::CompleteAbort, Marker::Commit)];
+        for ((state, opposite), other) in
+            finals.into_iter().flat_map(|one| others().map(|other| (one, other)))
+        {
+            let ends = vec![other.clone(), marker(opposite, 5)];
+            let look = look(known(state, identity(100, 5 + ended)), Some(ends));
+            let fate = judge_lane(&of(version), &look);
+            assert_eq!(kind(&fate), Kind::Contradiction, "{state:?}, {other:?}: {fate}");
+            assert!(fate.to_string().contains("out-1"), "{fate}");
+        }
+    }
+}
+
 #[test]
 fn control_batches_under_way_are_waited_for() {
     let ends = || vec![marker(Marker::Commit, 6), PartitionEnd::NoneYet];

@@ -1,12 +1,12 @@
 //! What an engine's checkpoints have left, and what stands under an id of which nothing else is known.
 
 use crate::{
-    broker::Broker,
+    broker::{Broker, Item},
     fixture::{CLUSTER, handle, identity, job, lane},
 };
 use hapax_commit::{
     Epoch, Handle, HandlePartition, Identity, LaneId, TopicId, TransactionVersion, TransactionalId,
-    evidence::{Described, EndTxnAnswer, LaneLook, PartitionLook, TransactionState as State},
+    evidence::{Described, EndTxnAnswer, LaneLook, Marker, PartitionLook, TransactionState as State},
     inference::{IdOnly, Inference, Refusal, Seen, infer},
     recovery::handover::{CommitWith, Effect, Handover, HandoverFault, Input, Known, Settled, Standing},
 };
@@ -418,6 +418,92 @@ fn what_nobody_tells_is_unknown_and_neither_committed_nor_given_up() {
         }
     }
     panic!("no report");
+}
+
+/// An admin's abort marker stands in the partition before the coordinator's own commit marker: readers see no record.
+#[test]
+fn what_a_partition_has_marked_aborted_is_never_called_committed_however_often_it_is_recovered() {
+    for version in VERSIONS {
+        let mut world = World::new(version, 2);
+        let (marked, _) = (world.decide(0, 1), world.decide(1, 1));
+        world.broker.logs[0].push(Item::Control { identity: marked.identity, marker: Marker::Abort });
+        world.broker.end(&marked.transactional_id, marked.identity, true, false);
+        for _ in 0..3 {
+            let (handover, report) = report_of(&mut world);
+            let [Standing::Unknown(why), Standing::Committed] = standings(&report)[..] else {
+                panic!("{report:?}")
+            };
+            assert!(why.contains("the coordinator says committed, the data aborted"), "{why}");
+            assert!(!handover.is_settled());
+        }
+    }
+}
+
+/// The coordinator's word alone is not taken for the end, at whatever moment the patience is over.
+#[test]
+fn without_a_look_at_its_control_batches_a_committed_transaction_is_unknown() {
+    for version in VERSIONS {
+        for over_at in 0..8 {
+            let mut world = World::new(version, 1);
+            let handle = world.decide(0, 1);
+            world.broker.end(&handle.transactional_id, handle.identity, true, false);
+            let (mut handover, mut has_seen_markers) = (world.begin(), false);
+            for step in 0.. {
+                if step == over_at {
+                    handover.step(0, Input::PatienceOver);
+                }
+                match handover.poll_effect().expect("it does not wait for nothing") {
+                    Effect::Report(report) => {
+                        let is_committed = standings(&report) == [&Standing::Committed];
+                        assert_eq!(is_committed, handover.is_settled(), "{report:?}");
+                        assert!(has_seen_markers || !is_committed, "{report:?}");
+                        break;
+                    }
+                    effect => {
+                        has_seen_markers |= matches!(effect, Effect::Look { markers: true, .. });
+                        let input = world.perform(effect);
+                        handover.step(0, input);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn patience_that_ends_while_ids_are_cleared_takes_no_look_away() {
+    let mut world = World::new(TransactionVersion::V2, 1);
+    world.decide(0, 1);
+    let mut handover = world.begin();
+    let clear = handover.poll_effect().unwrap();
+    assert!(matches!(clear, Effect::Clear { .. }));
+    handover.step(0, Input::PatienceOver);
+    let input = world.perform(clear);
+    handover.step(0, input);
+    let End::Report(handover, report) = world.run(handover, &mut None) else { panic!("no report") };
+    assert_eq!(standings(&report), [&Standing::Committed]);
+    assert!(handover.is_settled());
+}
+
+#[test]
+fn a_commit_that_partitions_are_not_known_to_know_in_time_is_unknown_and_settled_by_the_next_recovery() {
+    let mut world = World::new(TransactionVersion::V2, 1);
+    world.decide(0, 1);
+    let mut handover = world.begin();
+    let report = loop {
+        match handover.poll_effect().expect("it does not wait for nothing") {
+            Effect::Tell { .. } => handover.step(0, Input::PatienceOver),
+            Effect::Report(report) => break report,
+            effect => {
+                let input = world.perform(effect);
+                handover.step(0, input);
+            }
+        }
+    };
+    assert!(matches!(standings(&report)[..], [Standing::Unknown(_)]), "{report:?}");
+    assert!(!handover.is_settled());
+    world.settle(&mut None).unwrap();
+    assert_eq!(world.broker.committed(0), [1, 2]);
 }
 
 #[test]

@@ -130,6 +130,7 @@ impl Brokers {
             epoch,
             identity,
             timeout,
+            lifetime: self.lifetime(client, timeout),
             settings,
         };
         again.write().await
@@ -236,7 +237,7 @@ impl Brokers {
     }
 
     /// How long transactions of the job may stay open on a client's cluster.
-    fn lifetime(&self, client: &Client, timeout: Duration) -> Lifetime {
+    pub(super) fn lifetime(&self, client: &Client, timeout: Duration) -> Lifetime {
         let here = self.transactional().find(|(_, known)| known.cluster_id() == client.cluster_id());
         let bounded = || Lifetime::Millis(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX));
         here.map_or_else(bounded, |(name, _)| self.clusters.cluster(name).lifetime(timeout))

@@ -244,7 +244,7 @@ impl CheckpointDecider {
         if shape != self.shape || !self.left().is_empty() {
             self.tell(&shape);
             self.put_revision(shape).await?;
-            self.rebase(takeover);
+            self.rebase(takeover)?;
         }
         Ok(())
     }
@@ -329,8 +329,7 @@ impl CheckpointDecider {
             "goes back to checkpoint {from} on purpose: {epochs} epochs behind it, with {records} records in transactions, \
              come out a second time ({input} positions of the input are read again)"
         );
-        self.rebase(takeover);
-        Ok(())
+        self.rebase(takeover)
     }
 
     /// A checkpoint that a person may go back to; none is genesis.
@@ -358,7 +357,7 @@ impl CheckpointDecider {
     }
 
     /// The run goes on behind what was put.
-    fn rebase(&mut self, takeover: &mut Takeover) {
+    fn rebase(&mut self, takeover: &mut Takeover) -> Result<(), JobError> {
         let shards = self.shards();
         let start = self.cohort.as_mut().expect("the job is taken over before it is changed");
         start.next_slot = self.view.next_slot();
@@ -369,7 +368,8 @@ impl CheckpointDecider {
         takeover.epochs = shards.into_iter().map(|shard| (shard, last.next())).collect();
         takeover.positions.clone_from(&start.positions);
         takeover.finished = self.view.finished();
-        takeover.identities = self.identities(last);
+        takeover.identities = self.identities(last)?;
+        Ok(())
     }
 
     /// What the chain has, without changing anything; first the beginning, which is always kept.

@@ -16,8 +16,10 @@ use crate::{
 };
 use hapax_commit::{
     Claim, DeciderKind, Epoch, Generation, Identity, JobRecord, Journal, LaneId, Naming, RunNonce, Shape,
-    ShardId, Slot, SlotBody, SlotNumber, Strategy, TransactionalId, chain::ChainView, cohort::CohortStart,
-    id::IdAt,
+    ShardId, Slot, SlotBody, SlotNumber, Strategy, TransactionalId,
+    chain::ChainView,
+    cohort::CohortStart,
+    id::{EPOCHS_AHEAD, IDS_PER_LANE, IdAt},
 };
 use hapax_host::Host;
 use hapax_store::{Chain, Journals, PutOutcome};
@@ -84,6 +86,8 @@ pub(crate) struct CheckpointDecider {
     claimed_by: String,
     /// The newest claim of this process in the chain, also one whose put had no answer.
     own_claim: Option<Generation>,
+    /// The newest number when this run claimed: with an id for each epoch, its claim names a window behind that.
+    named_behind: Epoch,
     /// Identities of the ids that this run has cleared.
     pub(super) cleared: BTreeMap<IdAt, Identity>,
     /// Where the cohort goes on, once the job is taken over.
@@ -108,6 +112,7 @@ impl CheckpointDecider {
             generation: None,
             claimed_by: String::new(),
             own_claim: None,
+            named_behind: Epoch::GENESIS,
             cleared: BTreeMap::new(),
             cohort: None,
         }
@@ -139,6 +144,7 @@ impl CheckpointDecider {
             let slot = self.slot(number, Generation(number.0), SlotBody::Claim(self.ids()));
             match self.start.chain.put(&slot).await {
                 PutOutcome::Stored => {
+                    self.named_behind = self.view.last_epoch();
                     self.apply(&slot)?;
                     self.generation = Some(Generation(number.0));
                     tracing::info!(job = %self.start.plan.name, generation = number.0, "claimed the job");
@@ -273,8 +279,34 @@ impl CheckpointDecider {
         self.start.record.naming
     }
 
+    /// May this run go on behind `last`, with three epochs on ids that its claim names? Where each epoch has an id of its
+    /// own, every number that recovery takes brings the end of them nearer.
+    pub(super) fn may_begin_behind(&self, last: Epoch) -> bool {
+        match self.naming() {
+            Naming::Rotating => true,
+            Naming::PerEpoch => last.0 + IDS_PER_LANE <= self.named_behind.0 + EPOCHS_AHEAD,
+        }
+    }
+
+    /// The error of a run that has none left.
+    pub(super) fn numbers_used_up(&self, last: Epoch) -> JobError {
+        JobError::Run {
+            code: Code::Disturbed,
+            message: format!(
+                "job {}: going on behind number {last}: the claim of this run names the ids of {EPOCHS_AHEAD} epochs behind \
+                 {}, and records that were aborted again and again have used them up; nothing is lost, the next start \
+                 claims further ones; if this goes on, find out what ends the transactions (transaction_timeout, another \
+                 tool)",
+                self.start.plan.name, self.named_behind
+            ),
+        }
+    }
+
     /// The identities of this run's lanes for the three epochs behind `last`, as clearing answered them, by place.
-    pub(super) fn identities(&self, last: Epoch) -> BTreeMap<LaneId, [Identity; 3]> {
+    pub(super) fn identities(&self, last: Epoch) -> Result<BTreeMap<LaneId, [Identity; 3]>, JobError> {
+        if !self.may_begin_behind(last) {
+            return Err(self.numbers_used_up(last));
+        }
         let mut epochs = [last.next(), last.next().next(), last.next().next().next()];
         epochs.sort_by_key(|epoch| epoch.id_index());
         let of = |lane: &LaneId| {
@@ -284,7 +316,7 @@ impl CheckpointDecider {
                 self.cleared.get(&at).copied().expect("recovery clears every id that the claim names")
             })
         };
-        self.lanes(&self.shards()).into_iter().map(|lane| (lane.clone(), of(&lane))).collect()
+        Ok(self.lanes(&self.shards()).into_iter().map(|lane| (lane.clone(), of(&lane))).collect())
     }
 
     /// Removes the journals of the epoch that was in doubt: its outcome is in the chain. A job that has ended needs no
@@ -309,7 +341,7 @@ impl CheckpointDecider {
         self.tidy(&in_doubt, done.finished).await;
         self.cleared = done.identities;
         let start = done.start;
-        let identities = self.identities(start.last_epoch);
+        let identities = self.identities(start.last_epoch)?;
         self.cohort = Some(start.clone());
         Ok(Takeover {
             epochs: self.shards().into_iter().map(|shard| (shard, start.last_epoch.next())).collect(),

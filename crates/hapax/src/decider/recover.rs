@@ -48,6 +48,9 @@ pub(super) async fn resolve(decider: &mut CheckpointDecider) -> Result<Done, Job
             match effect {
                 Effect::Done(done) => return Ok(done),
                 Effect::Fenced => return Err(decider.fenced().await),
+                Effect::Repair { epoch, .. } if !decider.may_begin_behind(epoch) => {
+                    return Err(decider.numbers_used_up(epoch));
+                }
                 Effect::Stop(stop) => return Err(incident::commit_phase(&decider.report(), &stop)),
                 effect => pending.push(perform(decider, effect)),
             }
@@ -382,6 +385,7 @@ fn again(
                 epoch,
                 identity,
                 timeout,
+                lifetime: brokers.lifetime(&client, timeout),
                 settings: &settings,
             };
             again.write().await

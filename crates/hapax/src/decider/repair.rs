@@ -14,14 +14,14 @@
 use super::records::{Missing, Origin, RecordReader};
 use crate::{
     error::{JobError, with_causes},
-    lane::ProducerSettings,
+    lane::{ProducerSettings, deadline_ms},
 };
 use hapax_commit::{Epoch, Handle, HandlePartition, Identity, Naming, TransactionVersion, TransactionalId};
 use hapax_host::Host;
 use hapax_kafka::{
     Client,
     producer::{Destination, LaneProducer, OpenAs, ProduceError, ProducerConfig, TopicHandle},
-    transaction::{self, LeftOpen},
+    transaction::{self, LeftOpen, Lifetime},
 };
 use std::{collections::BTreeMap, time::Duration};
 
@@ -42,7 +42,10 @@ pub(super) struct Again<'a> {
     pub(super) epoch: Epoch,
     /// The identity of the id that belongs to that number.
     pub(super) identity: Identity,
+    /// How long the brokers may leave a record unacknowledged.
     pub(super) timeout: Duration,
+    /// How long its transaction may stay open.
+    pub(super) lifetime: Lifetime,
     /// How the lane writes.
     pub(super) settings: &'a ProducerSettings,
 }
@@ -126,7 +129,7 @@ impl Again<'_> {
         Ok(None)
     }
 
-    /// As the lane writes, but that nobody waits longer for a record than its transaction lives.
+    /// As the lane writes, but that nobody waits longer for a record than a transaction lives that has a time-out.
     fn producer(&self, version: TransactionVersion) -> LaneProducer {
         let config = ProducerConfig {
             delivery_timeout: Some(self.timeout),
@@ -172,14 +175,13 @@ impl Again<'_> {
         if partitions.len() != old.len() {
             return Ok(Err("not every partition was written again".into()));
         }
-        let timeout_ms = i64::try_from(self.timeout.as_millis()).unwrap_or(i64::MAX);
         Ok(Ok(Handle {
             transactional_id: self.id(),
             identity: self.identity,
             version,
             epoch: self.epoch,
             started_ms,
-            deadline_ms: started_ms.saturating_add(timeout_ms),
+            deadline_ms: deadline_ms(started_ms, self.lifetime),
             partitions,
             ..self.handle.clone()
         }))

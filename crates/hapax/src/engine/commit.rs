@@ -17,9 +17,9 @@ use hapax_commit::{
 };
 use hapax_host::Deadline;
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// How a decided transaction has ended.
@@ -111,25 +111,34 @@ impl fmt::Display for Lost {
     }
 }
 
-/// The transactions of a lane that are prepared and not yet known to be committed.
+/// The transactions of a lane that are prepared and not yet known to be committed, each with whether EndTxn was sent.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Unproven(Arc<Mutex<BTreeSet<Epoch>>>);
+pub(super) struct Unproven(Arc<Mutex<BTreeMap<Epoch, bool>>>);
 
 impl Unproven {
     pub(super) fn prepared(&self, epoch: Epoch) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(epoch);
+        self.all().insert(epoch, false);
+    }
+
+    /// Was EndTxn sent before?
+    fn trying(&self, epoch: Epoch) -> bool {
+        self.all().insert(epoch, true).unwrap_or_default()
     }
 
     fn committed(&self, epoch: Epoch) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&epoch);
+        self.all().remove(&epoch);
     }
 
     fn first(&self) -> Option<Epoch> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).first().copied()
+        self.all().keys().next().copied()
     }
 
     fn has(&self, epoch: Epoch) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&epoch)
+        self.all().contains_key(&epoch)
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Epoch, bool>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -153,6 +162,10 @@ impl Committer {
     /// by us. Else what the brokers could not be asked.
     pub async fn commit(&self, handle: &Handle) -> Result<Outcome, EngineError> {
         self.check(handle)?;
+        // What became of it meanwhile is looked at, with its control batches: an answer alone does not tell.
+        if self.unproven.trying(handle.epoch) {
+            return self.look(handle, "before, without an end that was seen").await;
+        }
         let Connected { host, client, brokers, job, .. } = &self.connected;
         let deadline = Deadline::after(host.now(), Some(self.bounds.patience));
         let (answer, next) = brokers.end(client, handle, true, deadline, || {}).await;
@@ -169,19 +182,19 @@ impl Committer {
                 ))),
             };
         }
-        self.look(handle, &answer).await
+        self.look(handle, &format!("and answered {answer:?}")).await
     }
 
     /// What became of a transaction whose commit had no plain answer.
-    async fn look(&self, handle: &Handle, answer: &EndTxnAnswer) -> Result<Outcome, EngineError> {
+    async fn look(&self, handle: &Handle, sent: &str) -> Result<Outcome, EngineError> {
         let id = &handle.transactional_id;
-        tracing::warn!(%id, "EndTxn was answered {answer:?}: the transaction is looked at");
+        tracing::warn!(%id, "EndTxn was sent {sent}: the transaction is looked at");
         let standing = resolve_one(&self.connected, self.bounds, Handover::of_one(handle.clone())).await?;
         Ok(match standing {
             Standing::Committed => Outcome::Committed(self.proof(handle, marker_of(handle))),
             Standing::Aborted(why) => Outcome::Aborted(Lost::of(handle, &why)),
             Standing::Open(why) | Standing::Incomplete(why) | Standing::Unknown(why) => {
-                Outcome::Unknown(format!("{id}: {why} (EndTxn was answered {answer:?})"))
+                Outcome::Unknown(format!("{id}: {why} (EndTxn was sent {sent})"))
             }
             Standing::Rewritten(_) => {
                 return Err(EngineError::Bug { what: format!("{id} was written again by a live commit") });

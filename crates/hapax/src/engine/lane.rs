@@ -141,7 +141,7 @@ impl Lane {
             self.stage = Stage::Flushing;
         }
         let flushed = self.producer.flush().await?;
-        let (written, _) = written(flushed, self.committer.connected.lifetime());
+        let (written, _) = written(flushed, self.committer.connected.lifetime);
         let handle = self.machine.flushed(self.number, written).map_err(|fault| EngineError::Bug {
             what: format!("epoch {epoch} was acknowledged with offsets that cannot be ({fault:?})"),
         })?;
@@ -235,7 +235,7 @@ impl Lane {
         }
         let Stage::Opening(with) = &self.stage else { return Ok(()) };
         let (connected, with) = (&self.committer.connected, with.clone());
-        let lifetime = connected.lifetime();
+        let lifetime = connected.lifetime;
         let open_as = identify(&connected.client, &mut self.machine, self.number, &with, lifetime).await?;
         self.producer.open(self.number, open_as);
         self.stage = Stage::Open;

@@ -51,7 +51,7 @@ impl Resolve<'_> {
                     Effect::Ready(identities) => return Ok(Stop::Ready(identities)),
                     Effect::Superseded => return Err(self.superseded()),
                     effect => {
-                        if matches!(effect, Effect::Commit { .. } | Effect::Rewrite { .. }) {
+                        if begins(&effect) {
                             until = host.now() + self.bounds.patience;
                         }
                         pending.push(self.perform(effect));
@@ -106,6 +106,19 @@ impl Resolve<'_> {
                 unreachable!("the caller ends on these")
             }
         }
+    }
+}
+
+/// The first try of something: it has the whole of the patience, however long took what came before it.
+fn begins(effect: &Effect) -> bool {
+    match effect {
+        Effect::Look { attempt, .. } | Effect::Describe { attempt, .. } => *attempt == 0,
+        Effect::Commit { .. } | Effect::Rewrite { .. } | Effect::Tell { .. } => true,
+        Effect::Clear { .. }
+        | Effect::ReadBack { .. }
+        | Effect::Report(_)
+        | Effect::Ready(_)
+        | Effect::Superseded => false,
     }
 }
 

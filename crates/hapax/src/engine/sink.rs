@@ -16,7 +16,7 @@ use crate::{
     decider::Brokers,
     error::{Code, JobError},
     lane::{Identities, ProducerSettings, identity_patience},
-    limits,
+    limits, two_phase,
 };
 use hapax_commit::{
     Epoch, Identity, LaneId, Name, Naming, ShardId, TransactionalId,
@@ -134,15 +134,10 @@ pub(super) struct Connected {
     pub(super) client: Client,
     pub(super) brokers: Brokers,
     pub(super) transaction_timeout: Duration,
+    /// How long a transaction may stay open: for the timeout, or for ever where the cluster has two-phase commit.
+    pub(super) lifetime: Lifetime,
     /// How its lanes write.
     pub(super) producer: ProducerSettings,
-}
-
-impl Connected {
-    /// How long a transaction may stay open.
-    pub(super) fn lifetime(&self) -> Lifetime {
-        Lifetime::Millis(i32::try_from(self.transaction_timeout.as_millis()).unwrap_or(i32::MAX))
-    }
 }
 
 impl KafkaSink {
@@ -303,13 +298,19 @@ impl KafkaSink {
         let clusters = Clusters::new(host.clone(), &[(name.clone(), cluster.clone())].into());
         let brokers = Brokers::of(host, &clusters, [&name]).await?;
         let client = clusters.connected(&name).await?;
-        let transaction_timeout = self.allowed(&client, *transaction_timeout).await?;
+        let transaction_timeout = if cluster.two_phase {
+            two_phase::check(&self.0.job, host, &name, &client).await?;
+            transaction_timeout.unwrap_or(limits::TRANSACTION_TIMEOUT)
+        } else {
+            self.allowed(&client, *transaction_timeout).await?
+        };
         Ok(Connected {
             host: host.clone(),
             job: self.0.job.clone(),
             client,
             brokers,
             transaction_timeout,
+            lifetime: cluster.lifetime(transaction_timeout),
             producer: producer.clone(),
         })
     }

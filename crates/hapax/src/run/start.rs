@@ -124,12 +124,17 @@ pub(super) async fn existing(
     }
     let chain = begin.store.chain(&plan.name, stored.incarnation, 0);
     let begun_anew = stored.incarnation != Incarnation::FIRST;
+    // Who only looks claims nothing; who acts may be the first to claim this life.
+    let inherited = match reach {
+        Reach::All => begin.inherited(stored.incarnation, &chain, &brokers).await?,
+        Reach::Answering | Reach::Store => BTreeMap::new(),
+    };
     Ok(Found {
         record: stored.record,
         chain,
         incarnation: stored.incarnation,
         begun_anew,
-        inherited: BTreeMap::new(),
+        inherited,
         brokers,
         transaction_timeout,
     })
@@ -503,20 +508,35 @@ impl Begin<'_> {
     }
 
     /// `--fresh`: fences what may still run on the old chain, then begins the next incarnation.
+    ///
+    /// A life that `--fresh` has begun is never the first one, also in a store that is empty: the brokers may know a life
+    /// before it by the job's ids, and each later start has to know that what they call committed is no newer store's.
     async fn anew(&self) -> Result<(Incarnation, JobRecord), JobError> {
         self.probe().await?;
-        let old = self.newest_incarnation().await?;
-        // Where no record is, no run can put a slot any more.
-        if let Some(stored) = self.newest_record().await? {
-            self.close(stored).await?;
-        }
-        let record = self.record().await?;
-        let created = match old {
-            Some(old) => self.store.begin_again(&record, old).await,
-            None => self.store.create_job(&record).await,
+        let (old, record) = match self.newest_incarnation().await? {
+            Some(old) => {
+                // Where no record is, no run can put a slot any more.
+                if let Some(stored) = self.newest_record().await? {
+                    self.close(stored).await?;
+                }
+                (old, self.record().await?)
+            }
+            None => {
+                let record = self.record().await?;
+                self.stand_in_for_the_first(&record).await?;
+                (Incarnation::FIRST, record)
+            }
         };
+        let created = self.store.begin_again(&record, old).await;
         tracing::warn!(job = %self.plan.name, "begins anew: positions of the former job are not used");
         Self::created(record, created.map_err(|error| self.store_error("creating the job record", error))?)
+    }
+
+    /// A first life that never runs. Another start may be making it just now, so its chain is closed like any other.
+    async fn stand_in_for_the_first(&self, record: &JobRecord) -> Result<(), JobError> {
+        let created = self.store.create_job(record).await;
+        created.map_err(|error| self.store_error("creating the job record", error))?;
+        self.close(Incarnation::FIRST).await
     }
 
     /// The newest life of the job that has a record, also one that cannot be read.

@@ -10,6 +10,9 @@
 
 mod inferred;
 mod lane;
+mod marked;
+mod patience;
 mod real;
 mod recover;
+mod two_phase;
 mod world;

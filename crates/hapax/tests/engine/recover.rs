@@ -112,6 +112,35 @@ fn without_rewrite_the_report_names_what_is_lost_and_leaves_the_way_back() {
     });
 }
 
+/// Written again it would stand behind the later epoch, whose records are in the partitions already.
+#[test]
+fn an_aborted_epoch_in_front_of_a_decided_one_is_reported_with_the_reason_and_never_written_behind_it() {
+    on_each(|world| async move {
+        let sink = world.begun().await;
+        let mut lane = sink.lane(0).await.unwrap();
+        let first = world.prepared(&mut lane, 1, 0, 4).await;
+        let second = world.prepared(&mut lane, 2, 4, 4).await;
+        world.abort(&first).await;
+        for later_is_committed in [false, true] {
+            if later_is_committed {
+                world.end(&second, true).await;
+            }
+            let report = recover(&world.sink(), &[first.clone(), second.clone()]).await;
+            let standings: Vec<_> = report.transactions().iter().map(|one| &one.standing).collect();
+            let [Standing::Aborted(why), later] = standings[..] else { panic!("{report:?}") };
+            assert!(why.contains(&second.transactional_id.to_string()) && why.contains("order"), "{why}");
+            assert_eq!(why.contains("is committed"), later_is_committed, "{why}");
+            assert_eq!(matches!(later, Standing::Committed), later_is_committed, "{report:?}");
+            assert_eq!(report.has_way_back(), !later_is_committed);
+            let [lost] = &report.lost()[..] else { panic!("{report:?}") };
+            assert_eq!((lost.records(), &lost.why), (4, why));
+        }
+        // Given up on purpose: the rest goes on in its order.
+        assert_eq!(settle(&world.sink(), &[second]).await, 1);
+        assert_eq!(world.seen().await, (4..8).collect::<Vec<_>>());
+    });
+}
+
 #[test]
 fn with_one_lane_committed_there_is_no_way_back_and_the_lost_records_are_named() {
     on_each(|world| async move {

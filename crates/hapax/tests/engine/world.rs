@@ -5,6 +5,10 @@ use hapax::{
     engine::{Handle, KafkaSink, KafkaSinkBuilder, Known, Lane, Outcome, Record, Recovered},
 };
 use hapax_broker::{Broker, ServerOptions, Settings};
+use hapax_kafka::{
+    Client, ClientConfig,
+    transaction::{self, EndTxnAnswer},
+};
 use std::{
     future::Future,
     sync::atomic::{AtomicU32, Ordering},
@@ -103,17 +107,28 @@ impl World {
 
     /// Ends a transaction by abort, as an admin with another tool does.
     pub(crate) async fn abort(&self, handle: &Handle) {
-        let config = hapax_kafka::ClientConfig::new(
-            hapax_kafka::ClientConfig::parse_bootstrap(&self.bootstrap).unwrap(),
-        );
-        let host = hapax::Host::real();
-        let client = hapax_kafka::Client::connect(host.clone(), config).await.unwrap();
-        let deadline = hapax_host::Deadline::after(host.now(), Some(Duration::from_secs(30)));
+        self.end(handle, false).await;
+    }
+
+    /// Ends a transaction at its coordinator, as somebody does who looks at nothing.
+    pub(crate) async fn end(&self, handle: &Handle, commit: bool) {
+        let client = self.client().await;
+        let deadline = hapax_host::Deadline::after(client.host().now(), Some(Duration::from_secs(30)));
         let id = handle.transactional_id.to_string();
         let (identity, version) = (handle.identity, handle.version);
-        let answer =
-            hapax_kafka::transaction::end_txn(&client, &id, identity, version, false, deadline, || {}).await;
-        assert!(matches!(answer, hapax_kafka::transaction::EndTxnAnswer::Aborted { .. }), "{answer:?}");
+        let answer = transaction::end_txn(&client, &id, identity, version, commit, deadline, || {}).await;
+        let is_done = match &answer {
+            EndTxnAnswer::Committed { .. } => commit,
+            EndTxnAnswer::Aborted { .. } => !commit,
+            _ => false,
+        };
+        assert!(is_done, "{answer:?}");
+    }
+
+    /// A client of its own.
+    pub(crate) async fn client(&self) -> Client {
+        let config = ClientConfig::new(ClientConfig::parse_bootstrap(&self.bootstrap).unwrap());
+        Client::connect(hapax::Host::real(), config).await.unwrap()
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use xtask::hapax::Run;
+use xtask::{hapax::Run, kafka::Version};
 
 const PARTITIONS: u32 = 4;
 
@@ -77,6 +77,42 @@ fn a_run_that_slept_at_any_point_while_its_epoch_was_repaired_changes_nothing() 
             scene.assert_copied("out", &["in"]);
         }
     }
+}
+
+/// It has cleared every id and sleeps before it looks at the sinks' partitions, where a newer run is at work under the same
+/// producers when it wakes: only what its own clearing has ended is told there.
+#[test]
+fn a_run_that_wakes_behind_its_clearing_ends_nothing_that_a_newer_run_has_open() {
+    On::OURS.into_iter().for_each(wakes_behind_its_clearing);
+}
+
+#[test]
+fn on_apache_kafka_too_a_run_that_wakes_behind_its_clearing_ends_nothing_of_a_newer_one() {
+    Version::ALL.into_iter().map(On::Kafka).for_each(wakes_behind_its_clearing);
+}
+
+fn wakes_behind_its_clearing(on: On) {
+    let mut scene = Scene::new("wakes", on, PARTITIONS);
+    scene.feed("in", 20);
+    scene.die("K2:1", &[]);
+    let asleep_at = Point::R6IdsCleared.name();
+    let mut asleep = scene.start("asleep", &["--crash-at", &format!("{asleep_at}:1:stop")]);
+    asleep.until("sleeps", PATIENCE, |run| Ok(run.crash_point(asleep_at)?.is_some())).unwrap();
+    scene.feed("in", 20);
+    let mut newer = scene.start("newer", &["--crash-at", "K2:1:stop"]);
+    newer.until("has an epoch decided", PATIENCE, |run| Ok(run.crash_point("K2")?.is_some())).unwrap();
+    let open = scene.open();
+    assert!(!open.is_empty(), "nothing of the newer run is open");
+    asleep.process().signal("CONT").unwrap();
+    asleep.demand_exit(5, PATIENCE).unwrap();
+    assert_eq!(scene.open(), open);
+    newer.process().signal("CONT").unwrap();
+    scene.until_copied(&mut newer, "out", &["in"]);
+    newer.process().signal("TERM").unwrap();
+    newer.demand_exit(0, PATIENCE).unwrap();
+    let log = newer.output().unwrap();
+    assert!(!["written again", "rewound", "E04"].iter().any(|what| log.contains(what)), "{log}");
+    scene.assert_copied("out", &["in"]);
 }
 
 /// What became of an epoch while its EndTxn was on its way.

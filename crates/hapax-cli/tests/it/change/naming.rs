@@ -2,12 +2,16 @@
 
 use super::scene::{On, PATIENCE, Scene, files};
 use hapax::crash::Point;
+use hapax_broker::{ApiKey, Rule, Verdict};
 use std::{collections::BTreeSet, fs, time::Duration};
 use xtask::judge::Judge;
 
 const PARTITIONS: u32 = 4;
 const PER_EPOCH: &str = "naming = \"per-epoch\"\n";
 const TIMED_OUT_MS: i64 = 61_000;
+
+/// Numbers that a claim names behind the newest checkpoint.
+const EPOCHS_AHEAD: u64 = 6;
 
 fn numbers(scene: &Scene) -> BTreeSet<u64> {
     scene.transactions().iter().map(|one| one.id.rsplit('.').next().unwrap().parse().unwrap()).collect()
@@ -127,6 +131,61 @@ fn per_epoch_an_old_copy_of_the_store_is_found_out_before_anything_is_cleared() 
         let at_copy = format!("checkpoint.store=\"file://{}\"", copy.display());
         scene.bench.run(&["--set", &at_copy]).says(4, "E0402");
         scene.catch_up(&["in"], &[]);
+        scene.assert_copied("out", &["in"]);
+    }
+}
+
+/// The brokers know ids that were committed before the store was lost, by numbers that the life behind it counts up to
+/// once more: no start after `--fresh` may take them for those of a newer store.
+#[test]
+fn per_epoch_a_job_begun_anew_in_an_empty_store_goes_on_by_plain_starts() {
+    for on in On::OURS {
+        let mut scene = Scene::with_top("per-epoch-lost", on, PARTITIONS, PER_EPOCH);
+        // More numbers than the claims of the next life name, and so clear, until its second start.
+        while numbers(&scene).last().is_none_or(|last| *last <= 2 * EPOCHS_AHEAD) {
+            scene.feed("in", 10);
+            scene.catch_up(&["in"], &[]);
+        }
+        let written = scene.read("out").concat().len();
+        fs::remove_dir_all(scene.bench.path("store")).unwrap();
+        scene.bench.run(&[]).says(4, "E0401");
+        // Twice dead while its numbers are still among those of the life before.
+        scene.die("K2:1", &["--fresh"]);
+        scene.feed("in", 10);
+        scene.die("K2:1", &[]);
+        let mut run = scene.start("plain", &[]);
+        let wanted = 2 * written + 10 * PARTITIONS as usize;
+        run.until("has read all again", PATIENCE, |_| Ok(scene.read("out").concat().len() >= wanted))
+            .unwrap();
+        run.process().signal("TERM").unwrap();
+        run.demand_exit(0, PATIENCE).unwrap();
+        assert_eq!(scene.read("out").concat().len(), wanted);
+    }
+}
+
+/// Each time that it is to be committed, the decided epoch has just timed out: each time it takes a number more.
+#[test]
+fn per_epoch_an_epoch_that_is_written_again_too_often_ends_the_run_with_the_reason_and_the_next_one_goes_on()
+{
+    for on in On::OURS {
+        let mut scene = Scene::with_top("per-epoch-again", on, PARTITIONS, PER_EPOCH);
+        scene.feed("in", 20);
+        scene.die("K2:1", &[]);
+        let late = Verdict::JumpClock { ms: TIMED_OUT_MS };
+        let late = Rule::on(ApiKey::EndTxn).commit(true).always().then(late);
+        let late = scene.broker().faults().guard(late).unwrap();
+        let mut run = scene.start("again", &["--set", "recovery=[\"resume\", \"rewrite\"]"]);
+        run.until("has used its numbers up", PATIENCE, |run| match run.process().try_wait()? {
+            Some(status) => Err(std::io::Error::other(format!("ended: {status}; {}", run.output()?))),
+            None => Ok(run.output()?.contains("have used them up")),
+        })
+        .unwrap();
+        assert!(late.fired() > 3, "it was aborted {} times", late.fired());
+        drop(late);
+        scene.until_copied(&mut run, "out", &["in"]);
+        run.process().signal("TERM").unwrap();
+        run.demand_exit(0, PATIENCE).unwrap();
+        assert!(!run.output().unwrap().contains("panicked"), "{}", run.output().unwrap());
         scene.assert_copied("out", &["in"]);
     }
 }

@@ -3,7 +3,10 @@
 use super::scene::{On, PATIENCE, Scene};
 use crate::command_line::hapax;
 use std::{fs, thread};
-use xtask::kafka::Version;
+use xtask::{
+    judge::{Judge, Outcome, Record},
+    kafka::Version,
+};
 
 /// Input partitions: each of seven shards has one.
 const PARTITIONS: u32 = 8;
@@ -114,6 +117,29 @@ fn the_command_that_dies_at_any_of_its_puts_is_said_again_and_ends_in_the_same_p
             scene.catch_up(&["in"], &[]);
             scene.assert_copied("out", &["in"]);
         }
+    }
+}
+
+/// A job is begun anew and its first run dies before its claim: the command that claims it then takes over what the life
+/// before has left open, also on shards that the job has no more.
+#[test]
+fn the_command_that_is_the_first_to_claim_a_life_ends_what_the_one_before_left_open() {
+    for on in On::OURS {
+        let mut scene = Scene::new("first-claim", on, PARTITIONS);
+        scene.feed("in", 20);
+        scene.die("K2:1", &["--set", "run.shards=4"]);
+        scene.die("K2:1", &["--fresh", "--set", "run.shards=1"]);
+        fs::remove_dir_all(scene.bench.path("store").join(&scene.job).join("2").join("chain")).unwrap();
+        let (id, records) = (format!("{}.main.3.0", scene.job), [Record::value("nobody's")]);
+        let topic = scene.topic("out");
+        let judge = Judge::shared();
+        judge
+            .produce_transactional(&scene.bootstrap, &topic, &records, &id, PATIENCE, Outcome::Open)
+            .unwrap();
+        assert!(scene.open().contains(&id), "{:?}", scene.open());
+        let ended = scene.shards(2, &[]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        assert!(!scene.open().contains(&id), "{:?}", scene.open());
     }
 }
 

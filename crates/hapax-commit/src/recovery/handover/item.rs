@@ -23,11 +23,22 @@ pub(super) struct Item {
     pub(super) kind: Kind,
     /// EndTxn or a rewrite is under way.
     pub(super) acting: bool,
-    pub(super) told: bool,
+    pub(super) telling: Telling,
     /// EndTxn was sent before.
     pub(super) was_tried: bool,
     pub(super) rewritten: Option<Handle>,
     pub(super) not_rewritten: Option<String>,
+}
+
+/// Whether the partitions of a committed transaction know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Telling {
+    /// They may not yet.
+    Waits,
+    /// They do, or there is nothing that they are waited for.
+    Done,
+    /// It was not found out in time.
+    TimeOver,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +63,14 @@ impl Item {
             Known::Handle(handle) => Kind::Handle(Case::new(handle)),
             Known::IdOnly(known) => Kind::IdOnly(Guess::new(known)),
         };
-        Self { kind, acting: false, told: false, was_tried: false, rewritten: None, not_rewritten: None }
+        Self {
+            kind,
+            acting: false,
+            telling: Telling::Waits,
+            was_tried: false,
+            rewritten: None,
+            not_rewritten: None,
+        }
     }
 
     pub(super) fn known(&self) -> Known {
@@ -97,8 +115,19 @@ impl Item {
         near && *self.fate() == LaneFate::Open
     }
 
+    /// Seen committed, and where there is a handle not by the coordinator alone: somebody may have marked a partition
+    /// aborted behind its back.
     pub(super) fn is_committed(&self) -> bool {
         *self.fate() == LaneFate::Committed
+            && match &self.kind {
+                Kind::Handle(case) => case.confirmed(),
+                Kind::IdOnly(_) => true,
+            }
+    }
+
+    /// Committed, and nobody is left who has to be told.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_committed() && self.telling == Telling::Done
     }
 
     pub(super) fn is_broken(&self) -> bool {

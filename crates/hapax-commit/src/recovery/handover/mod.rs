@@ -23,6 +23,8 @@
 //!   wrong order.
 //! - What was prepared again is not committed here. The engine stores the new handle in the place of the old one, as a
 //!   chain has its `amend`, and hands over once more; a crash before that loses nothing but the work.
+//! - Committed is what coordinator and control batches say: an admin can mark a partition aborted behind the coordinator's
+//!   back, which says committed all the same.
 //! - A committed transaction's id is cleared when the engine has stored that it is committed. Before, the coordinator's
 //!   memory of it is the evidence for a crash in between.
 
@@ -48,7 +50,7 @@ use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
-use item::{Guess, Item, Kind};
+use item::{Guess, Item, Kind, Telling};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -123,6 +125,15 @@ impl Handover {
             Input::Tick => {}
             Input::ClaimLost => return self.end(Effect::Superseded),
             Input::Cleared { id, identity } => self.cleared(id, identity),
+            Input::Told { item } => self.told(item),
+            Input::PatienceOver => self.patience_over(),
+            // Nobody waits for it any more: what the report says of it stays.
+            Input::Looked { .. }
+            | Input::Described { .. }
+            | Input::EndTxnAnswered { .. }
+            | Input::ReadBack { .. }
+            | Input::Rewritten { .. }
+                if self.phase > Phase::Resolving => {}
             Input::Looked { item, look } => {
                 let next = self.case(item).looked(&look);
                 self.follow(item, next);
@@ -134,11 +145,6 @@ impl Handover {
                 self.follow(item, next);
             }
             Input::Rewritten { item, outcome } => self.rewritten(item, outcome),
-            Input::Told { item } => {
-                self.items[item].told = true;
-                self.report_when_told();
-            }
-            Input::PatienceOver => self.is_impatient = true,
         }
         self.decide(wall_ms);
     }
@@ -155,16 +161,16 @@ impl Handover {
     /// Before the report, or when it has a transaction that is not committed.
     pub fn recorded(&mut self) {
         assert!(self.phase == Phase::Reported, "what was not reported cannot be recorded");
-        assert!(self.items.iter().all(Item::is_committed), "only what is committed is done with");
+        assert!(self.items.iter().all(Item::is_done), "only what is committed is done with");
         self.phase = Phase::ClearingRest;
         self.clearing = self.items.iter().map(Item::transactional_id).collect();
         self.effects.extend(self.clearing.iter().map(|id| Effect::Clear { id: id.clone() }));
         self.finish_when_cleared();
     }
 
-    /// Has every transaction been seen committed?
+    /// Has every transaction been seen committed, by coordinator, control batches and readers?
     pub fn is_settled(&self) -> bool {
-        self.phase >= Phase::Reported && self.items.iter().all(Item::is_committed)
+        self.phase >= Phase::Reported && self.items.iter().all(Item::is_done)
     }
 
     /// The invariants.
@@ -210,6 +216,27 @@ impl Handover {
         self.identities.insert(id, identity);
         self.look_when_cleared();
         self.finish_when_cleared();
+    }
+
+    /// What the report says stays: an answer that comes behind it changes nothing.
+    fn told(&mut self, item: usize) {
+        if self.phase == Phase::Telling {
+            self.items[item].telling = Telling::Done;
+            self.report_when_told();
+        }
+    }
+
+    /// What is cleared is bounded by itself, and what was not looked at cannot be reported.
+    fn patience_over(&mut self) {
+        match self.phase {
+            Phase::Resolving => self.is_impatient = true,
+            Phase::Telling => {
+                let waiting = self.items.iter_mut().filter(|item| item.telling == Telling::Waits);
+                waiting.for_each(|item| item.telling = Telling::TimeOver);
+                self.report_when_told();
+            }
+            Phase::Clearing | Phase::Reported | Phase::ClearingRest | Phase::Ended => {}
+        }
     }
 
     fn look_when_cleared(&mut self) {
@@ -351,7 +378,7 @@ impl Handover {
         self.items.iter().filter(earlier).any(|other| !other.is_committed())
     }
 
-    /// Aborted transactions are looked at a second time, with the control batches, before anything follows from it.
+    /// Transactions that have ended are looked at a second time, with the control batches, before anything follows from it.
     fn confirm(&mut self) -> bool {
         if self.is_impatient {
             return false;
@@ -359,7 +386,7 @@ impl Handover {
         let mut asked = false;
         for index in 0..self.items.len() {
             let Kind::Handle(case) = &mut self.items[index].kind else { continue };
-            if *case.fate() != LaneFate::Aborted {
+            if !matches!(case.fate(), LaneFate::Aborted | LaneFate::Committed) {
                 continue;
             }
             if let Some(effect) = case.confirm() {
@@ -412,11 +439,7 @@ impl Handover {
             other.place().is_some_and(|(lane, epoch)| *lane == handle.lane && epoch > handle.epoch)
         };
         if let Some(later) = self.items.iter().find(later) {
-            let why = format!(
-                "{} was decided after it: what is written again would stand behind that, in the wrong order",
-                later.transactional_id()
-            );
-            return Some((handle, Err(why)));
+            return Some((handle, Err(behind(later))));
         }
         let fresh = self.fresh(&handle).ok_or_else(|| {
             "each of the lane's ids stands for a decided transaction: none is free to write it under"
@@ -437,20 +460,19 @@ impl Handover {
 
     fn tell(&mut self) {
         self.phase = Phase::Telling;
-        for index in 0..self.items.len() {
-            let item = &mut self.items[index];
+        for (index, item) in self.items.iter_mut().enumerate() {
             match &item.kind {
-                Kind::Handle(case) if *case.fate() == LaneFate::Committed => {
+                Kind::Handle(case) if item.is_committed() => {
                     self.effects.push_back(Effect::Tell { item: index, handle: case.handle().clone() });
                 }
-                Kind::Handle(_) | Kind::IdOnly(_) => item.told = true,
+                Kind::Handle(_) | Kind::IdOnly(_) => item.telling = Telling::Done,
             }
         }
         self.report_when_told();
     }
 
     fn report_when_told(&mut self) {
-        if self.phase == Phase::Telling && self.items.iter().all(|item| item.told) {
+        if self.phase == Phase::Telling && self.items.iter().all(|item| item.telling != Telling::Waits) {
             self.phase = Phase::Reported;
             let report = self.items.iter().map(|item| self.settled(item)).collect();
             self.effects.push_back(Effect::Report(report));
@@ -460,7 +482,14 @@ impl Handover {
     fn settled(&self, item: &Item) -> Settled {
         let standing = match item.fate() {
             _ if item.rewritten.is_some() => Standing::Rewritten(item.rewritten.clone().expect("just seen")),
-            LaneFate::Committed => Standing::Committed,
+            LaneFate::Committed if item.is_done() => Standing::Committed,
+            LaneFate::Committed if item.is_committed() => {
+                Standing::Unknown("it is committed, and not every partition is known to know it".to_string())
+            }
+            LaneFate::Committed => Standing::Unknown(
+                "its coordinator says committed; there was no time to look at its control batches"
+                    .to_string(),
+            ),
             LaneFate::Aborted => {
                 Standing::Aborted(item.not_rewritten.clone().unwrap_or_else(|| match &item.kind {
                     Kind::Handle(_) => "there was no time to look at its control batches".to_string(),
@@ -500,6 +529,15 @@ impl PartialOrd for Phase {
     fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
         Some((*self as u8).cmp(&(*other as u8)))
     }
+}
+
+/// Why an aborted transaction is not written again behind a later one of its lane.
+fn behind(later: &Item) -> String {
+    let (id, is) = (later.transactional_id(), if later.is_committed() { " and is committed" } else { "" });
+    format!(
+        "{id} was decided after it{is}: what is written again would stand behind its records, in the wrong order; go \
+         back to the checkpoint before while that is possible, or go on without them"
+    )
 }
 
 fn check_known(job: &Name, cluster_id: &str, known: &[Known]) -> Result<BTreeSet<String>, HandoverFault> {

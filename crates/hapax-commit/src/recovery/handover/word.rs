@@ -133,7 +133,7 @@ pub enum Input {
         /// Which transaction.
         item: usize,
     },
-    /// What is not known by now is reported as unknown.
+    /// What is not known by now is reported as unknown; while ids are cleared it changes nothing.
     PatienceOver,
 }
 
@@ -233,7 +233,7 @@ pub struct Settled {
 /// How a decided transaction stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Committed, and its partitions know it.
+    /// Committed, by its coordinator and by the control batches in its partitions, and all of them know it.
     Committed,
     /// Aborted; its records are prepared again, under this handle.
     Rewritten(Handle),

@@ -2,8 +2,9 @@
 //! their answers, a coordinator that times transactions out, runs that crash at any effect, and old runs that go on.
 //!
 //! What must hold at every step: what is committed in each partition is exactly the input up to the positions of
-//! the newest settled checkpoint, or of the one in doubt, once and in order; and every invariant of the machines.
-//! It is not a model checker: it proves nothing about the schedules that it did not draw.
+//! the newest settled checkpoint, or of the one in doubt, once and in order, but for the records that a job has given up
+//! that may; nothing that the brokers have lost a part of is committed by a run that could see it; and every invariant of
+//! the machines. It is not a model checker: it proves nothing about the schedules that it did not draw.
 
 mod run;
 
@@ -17,7 +18,7 @@ use hapax_commit::{
     evidence::{EndTxnAnswer, LaneFate, Marker, PartitionEnd, TransactionState},
     recovery::{self, Incident},
 };
-use std::collections::{BTreeMap, VecDeque, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry};
 
 const SHARDS: usize = 2;
 const CLUSTER: &str = "cluster";
@@ -30,6 +31,10 @@ struct Reached {
     found_committed: u64,
     rewound: u64,
     repaired: u64,
+    given_up: u64,
+    not_set_aside: u64,
+    lost_records: u64,
+    seen_incomplete: u64,
     mixed: u64,
     fenced: u64,
     lost_put: u64,
@@ -63,15 +68,22 @@ struct World {
     allowed: &'static [Strategy],
     /// Of each shard: aborted records are still in the log, so that `rewrite` can read them; `replay` can always.
     log_is_whole: [bool; SHARDS],
+    /// Prepared transactions of which acknowledged records are gone, each with the first run that can see it.
+    incomplete: BTreeMap<Identity, RunNonce>,
+    /// Of each shard: records that were given up, with the epochs that they belong to.
+    given_up: [BTreeSet<u64>; SHARDS],
     reached: Reached,
 }
 
 /// The lists of the jobs of this world.
-const LISTS: [&[Strategy]; 4] = [
+const LISTS: [&[Strategy]; 7] = [
     &Strategy::DEFAULT,
     &[Strategy::Resume, Strategy::Rewind],
     &[Strategy::Resume, Strategy::Rewrite],
     &[Strategy::Resume, Strategy::Replay, Strategy::Rewrite],
+    &[Strategy::Resume, Strategy::Abandon],
+    &[Strategy::Resume, Strategy::Rewrite, Strategy::SetAside],
+    &[Strategy::Resume, Strategy::Rewind, Strategy::SetAside, Strategy::Abandon],
 ];
 
 enum Machine {
@@ -148,6 +160,8 @@ impl World {
         Self {
             allowed,
             log_is_whole,
+            incomplete: BTreeMap::new(),
+            given_up: Default::default(),
             broker: Broker::new(version, SHARDS, first_epoch),
             rng,
             chain: BTreeMap::new(),
@@ -183,7 +197,40 @@ impl World {
         vacant.insert(slot.clone());
         self.changed = true;
         if slot.number == self.truth.next_slot() {
+            if matches!(slot.body, SlotBody::Abandoned { .. }) {
+                self.give_up();
+            }
             self.truth.apply(slot).unwrap();
+        }
+    }
+
+    /// The records of the epoch in doubt that its log has marked aborted are given up; nothing of it may be open any more.
+    fn give_up(&mut self) {
+        let doubt = self.truth.unresolved().expect("only what is in doubt is given up");
+        for handle in &doubt.manifest.handles {
+            let (part, by) = (&handle.partitions[0], handle.identity);
+            let shard = part.partition as usize;
+            let end = self.broker.first_control(shard, by.producer_id, part.first_offset);
+            let PartitionEnd::Marker { marker, .. } = end else {
+                panic!("{} is given up before it has ended", handle.at())
+            };
+            if marker == Marker::Abort {
+                let values = self.broker.written(shard, by, part.first_offset, part.last_offset);
+                self.given_up[shard].extend(values);
+            }
+        }
+    }
+
+    /// A cluster loses acknowledged records of a prepared transaction, while no run is looking.
+    fn lose_records(&mut self, first_to_see: RunNonce) {
+        let doubt = self.truth.unresolved();
+        let handles = doubt.iter().flat_map(|doubt| &doubt.manifest.handles);
+        let identities: Vec<Identity> = handles.map(|handle| handle.identity).collect();
+        for identity in identities {
+            if self.chance(12) {
+                self.reached.lost_records += 1;
+                self.incomplete.entry(identity).or_insert(first_to_see);
+            }
         }
     }
 
@@ -201,6 +248,7 @@ impl World {
         });
         let generation = Generation(number.0);
         self.create(&Slot { number, run: nonce, generation, written_ms: 0, body });
+        self.lose_records(nonce);
         let view = self.truth.clone();
         let machine = Machine::Recovery(Box::new(Recovery::new(&view, nonce, &genesis(), self.allowed)));
         let mut run = Run {
@@ -307,7 +355,8 @@ impl World {
             let seen = self.broker.committed(shard);
             let settled = view.progress().map_or(&genesis, |manifest: &Manifest| &manifest.positions);
             let legal = [Some(settled), in_doubt].into_iter().flatten();
-            let mut legal = legal.map(|at| (0..at[&split(shard)].next).filter(|value| passes(*value)));
+            let is_left = |value: &u64| passes(*value) && !self.given_up[shard].contains(value);
+            let mut legal = legal.map(|at| (0..at[&split(shard)].next).filter(is_left));
             let right = legal.any(|values| values.eq(seen.iter().copied()));
             assert!(right, "shard {shard} has {seen:?} committed\n{}", self.story());
         }
@@ -365,20 +414,7 @@ impl World {
             self.step();
         }
         if let Some(incident) = &self.stopped_by {
-            let fates: Vec<_> =
-                incident.lanes.iter().map(|lane| self.right(&lane.handle, &lane.fate)).collect();
-            let is_open = |index: usize| incident.lanes[index].fate == LaneFate::Open;
-            let known = (0..fates.len()).all(|index| fates[index].is_some() || is_open(index));
-            let committed = fates.contains(&Some(Marker::Commit));
-            let no_way_back = committed || !self.allowed.contains(&Strategy::Rewind);
-            let is_stuck = |index: usize| {
-                let shard = incident.lanes[index].handle.lane.shard.0 as usize;
-                let repairs = self.allowed.iter().any(|strategy| self.repairs_by(*strategy, shard));
-                fates[index] == Some(Marker::Abort) && !repairs
-            };
-            let no_way_on = (0..fates.len()).any(is_stuck);
-            let due = known && no_way_back && no_way_on;
-            assert!(due, "an incident where none was due: {incident}\n{}", self.story());
+            assert!(self.is_due(incident), "an incident where none was due: {incident}\n{}", self.story());
             self.reached.mixed += 1;
             return;
         }
@@ -386,6 +422,27 @@ impl World {
         assert_eq!(self.truth.unresolved(), None);
         let open = |known: &&Coordinated| known.state == TransactionState::Ongoing;
         assert_eq!(self.broker.ids.values().filter(open).count(), 0, "open transactions are left");
+    }
+}
+
+impl World {
+    /// Is nothing left that the job's list allows?
+    fn is_due(&self, incident: &Incident) -> bool {
+        let lanes = &incident.lanes;
+        let fates: Vec<_> = lanes.iter().map(|lane| self.right(&lane.handle, &lane.fate)).collect();
+        let is_incomplete = |index: usize| matches!(lanes[index].fate, LaneFate::Incomplete(_));
+        let is_open = |index: usize| lanes[index].fate == LaneFate::Open;
+        let known = (0..fates.len()).all(|at| fates[at].is_some() || is_open(at) || is_incomplete(at));
+        let committed = fates.contains(&Some(Marker::Commit));
+        let no_way_back = committed || !self.allowed.contains(&Strategy::Rewind);
+        // Records can be set aside in every world but by chance, which is off when it settles.
+        let gives_up = self.allowed.contains(&Strategy::Abandon);
+        let is_stuck = |index: usize| {
+            let shard = lanes[index].handle.lane.shard.0 as usize;
+            let repairs = self.allowed.iter().any(|strategy| self.repairs_by(*strategy, shard));
+            fates[index] == Some(Marker::Abort) && !repairs && !gives_up
+        };
+        known && no_way_back && (0..fates.len()).any(|index| is_stuck(index) || is_incomplete(index))
     }
 }
 
@@ -429,6 +486,10 @@ fn every_epoch_is_committed_once_and_in_order_whatever_happens() {
             ("found committed", reached.found_committed),
             ("rewound", reached.rewound),
             ("written again", reached.repaired),
+            ("given up", reached.given_up),
+            ("cannot be set aside", reached.not_set_aside),
+            ("lost acknowledged records", reached.lost_records),
+            ("seen without all of its records", reached.seen_incomplete),
             ("mixed lanes", reached.mixed),
             ("fenced zombie", reached.fenced),
             ("lost put answer", reached.lost_put),

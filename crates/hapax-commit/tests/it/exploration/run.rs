@@ -6,9 +6,9 @@ use super::{
 use crate::broker::Fenced;
 use hapax_commit::{
     Cohort, CohortConfig, Epoch, Handle, HandlePartition, IdAt, Identity, Lane, LaneConfig, Naming,
-    ProducerEpoch, ShardId, Slot, SlotBody, SlotNumber, TopicId, TransactionalId,
+    ProducerEpoch, ShardId, Slot, SlotBody, SlotNumber, Strategy, TopicId, TransactionalId,
     cohort::{self, End, Failure, LaneEnd, PreparedHandle, Share},
-    evidence::{Described, EndTxnAnswer, LaneLook, PartitionLook},
+    evidence::{Described, EndTxnAnswer, LaneFate, LaneLook, PartitionLook, TransactionState},
     lane::{Outcome, Written},
     recovery::{self, Resolution},
 };
@@ -59,10 +59,14 @@ impl World {
             Effect::Look { handle, markers, .. } => {
                 let markers = markers.then(|| self.controls(&handle));
                 let described = self.describe(&handle.transactional_id);
-                let look = LaneLook { described, level: self.broker.version, markers, records: None };
+                let records = self.records(&handle, &described);
+                let look = LaneLook { described, level: self.broker.version, markers, records };
                 Input::Looked { at: handle.at(), look }
             }
             Effect::EndTxn { handle, commit } => {
+                let seen_by = self.incomplete.get(&handle.identity);
+                let is_seen = seen_by.is_some_and(|first| first.0 <= run.nonce.0);
+                assert!(!(commit && is_seen), "{} is committed without all of its records", handle.at());
                 let answer = self.end_txn(&handle, commit).0;
                 Input::EndTxnAnswered { at: handle.at(), answer }
             }
@@ -82,7 +86,16 @@ impl World {
                 let outcome = if able { Ok(prepared) } else { Err("it has a hole".into()) };
                 Input::Repaired { at: handle.at(), strategy, outcome }
             }
-            Effect::GiveUp { .. } => panic!("no job of this world gives records up"),
+            Effect::GiveUp { committed, lanes, strategy, .. } => {
+                self.check_given_up(&committed, &lanes);
+                match strategy == Strategy::SetAside && self.chance(3) {
+                    true => {
+                        self.reached.not_set_aside += 1;
+                        Input::GivenUp(Err("neither log nor journal has them".into()))
+                    }
+                    false => Input::GivenUp(Ok("incident".into())),
+                }
+            }
             Effect::CheckClaim if self.truth.is_newest(run.nonce) => Input::ClaimHolds,
             Effect::CheckClaim => Input::ChainMoved,
             Effect::PutSlot { number, body } => return self.plan_offer(run, number, body),
@@ -97,6 +110,27 @@ impl World {
             }
         };
         self.recovering(run, input);
+    }
+
+    /// Each lane is given up, or said to be committed, by what its log says.
+    fn check_given_up(&self, committed: &[Handle], lanes: &[Handle]) {
+        assert!(!lanes.is_empty(), "nothing is given up");
+        let fates = committed.iter().map(|handle| (handle, LaneFate::Committed));
+        let fates = fates.chain(lanes.iter().map(|handle| (handle, LaneFate::Aborted)));
+        for (handle, fate) in fates {
+            assert!(self.right(handle, &fate).is_some(), "{} is not {fate}", handle.at());
+        }
+    }
+
+    /// Are the records of an open transaction all there?
+    fn records(&mut self, handle: &Handle, described: &Described) -> Option<Result<(), String>> {
+        let is_open = matches!(
+            described,
+            Described::Known { state: TransactionState::Ongoing, identity } if *identity == handle.identity
+        );
+        let is_whole = !self.incomplete.contains_key(&handle.identity);
+        self.reached.seen_incomplete += u64::from(is_open && !is_whole);
+        is_open.then(|| if is_whole { Ok(()) } else { Err("acknowledged records are gone".into()) })
     }
 
     fn describe(&mut self, id: &TransactionalId) -> Described {
@@ -182,7 +216,7 @@ impl World {
             Some((_, Resolution::FoundCommitted)) => self.reached.found_committed += 1,
             Some((_, Resolution::Rewound)) => self.reached.rewound += 1,
             Some((_, Resolution::Repaired)) => self.reached.repaired += 1,
-            Some((_, Resolution::Abandoned)) => panic!("no job of this world gives records up"),
+            Some((_, Resolution::Abandoned)) => self.reached.given_up += 1,
             None => {}
         }
         let shard_ids = (0..SHARDS).map(|shard| ShardId(shard as u32)).collect::<BTreeSet<_>>();
