@@ -546,6 +546,7 @@ fn rules_between_sections_are_the_library_s() {
     let stdin = PIPELINE.replace("cluster = \"main\"\ntopics = [\"orders\"]", "file = \"-\"");
     assert!(refused(&stdin).contains("cannot be read again after a crash"));
     let storeless = PIPELINE.replace("store = \"memory://\"", "");
+    let storeless = storeless.replace("job = \"orders\"", "job = \"orders\"\ndecider = \"checkpoint\"");
     assert!(refused(&storeless).contains("needs a checkpoint store"));
     let hasty = with("transaction_timeout=2s").unwrap().plan().err().unwrap().to_string();
     assert!(
