@@ -38,6 +38,7 @@ pub mod lane;
 pub mod ledger;
 pub mod limits;
 pub mod position;
+pub mod present;
 pub mod recovery;
 pub mod revision;
 pub mod slot;
@@ -57,6 +58,7 @@ pub use journal::{Journal, JournalPart};
 pub use lane::{Lane, LaneConfig};
 pub use ledger::Ledger;
 pub use position::{Position, Positions, SplitId};
+pub use present::{Marked, Present};
 pub use recovery::Recovery;
 pub use revision::{Revision, Shape};
 pub use slot::{

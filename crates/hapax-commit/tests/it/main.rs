@@ -16,5 +16,6 @@ mod handover;
 mod journal;
 mod lane;
 mod ledger;
+mod present;
 mod recovery;
 mod revision;
