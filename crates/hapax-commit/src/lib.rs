@@ -23,6 +23,7 @@
 extern crate alloc;
 
 pub mod bookmark;
+pub mod carried;
 pub mod chain;
 pub mod cohort;
 pub mod decision;
@@ -44,6 +45,7 @@ pub mod revision;
 pub mod slot;
 
 pub use bookmark::{Bookmark, Reading};
+pub use carried::CarriedPositions;
 pub use chain::{ChainFault, ChainView, Unresolved};
 pub use cohort::{Cohort, CohortConfig, CohortStart};
 pub use decision::Strategy;

@@ -27,6 +27,7 @@ use xtask::{
 
 mod carrier;
 mod loss;
+mod object;
 mod start;
 
 const PARTITIONS: u32 = 4;

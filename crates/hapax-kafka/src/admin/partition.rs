@@ -47,7 +47,11 @@ async fn add_once(
     let connection = retry.bounded(client.control_connection(node)).await?;
     let version = connection.choose(CreatePartitionsRequest::KEY, VERSIONS)?;
     let timeout = client.config().request_timeout;
-    let asked = CreatePartitionsTopic::default().with_name(wire::text(topic).into()).with_count(partitions);
+    let asked = CreatePartitionsTopic::default()
+        .with_name(wire::text(topic).into())
+        .with_count(partitions)
+        // An empty list would be one of no brokers for each.
+        .with_assignments(None);
     let request = CreatePartitionsRequest::default()
         .with_topics(vec![asked])
         .with_timeout_ms(i32::try_from(timeout.as_millis() / 2).unwrap_or(i32::MAX));

@@ -9,7 +9,7 @@ use crate::{
     cluster::Clusters,
     decider::{
         Brokers, Decider, RecordAt, TransactionDecider, TransactionStart, bookmarked_by, changed_meanwhile,
-        not_begun,
+        not_begun, resolved,
     },
     error::{Code, JobError},
     job::{MAX_SHARDS, Plan},
@@ -17,10 +17,10 @@ use crate::{
     source::SourceContext,
 };
 use hapax_commit::{
-    AssignmentKind, DeciderKind, JobRecord, Name, Naming, Positions, Present, TopicRecord, present,
+    AssignmentKind, DeciderKind, JobRecord, Marked, Name, Naming, Positions, Present, TopicRecord, present,
 };
 use hapax_host::Deadline;
-use hapax_store::Store;
+use hapax_store::{PositionObjects, Store};
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 /// What is found of a job.
@@ -29,6 +29,8 @@ struct Found {
     record_at: RecordAt,
     /// What its bookmarks say, where they are whole.
     present: Option<Present>,
+    /// Where positions go that have no room beside an offset.
+    objects: Option<PositionObjects>,
 }
 
 impl Life {
@@ -76,7 +78,7 @@ impl Life {
         let brokers = Brokers::connect(&host, clusters, &plan).await?;
         two_phase::check(&plan, &host, clusters, &brokers).await?;
         let timeout = start::transaction_timeout(&plan, &host, clusters, store, &brokers).await?;
-        let Found { record, record_at, present } = self.found(clusters, store, &brokers).await?;
+        let Found { record, record_at, present, objects } = self.found(clusters, store, &brokers).await?;
         let naming = record.naming;
         let start = TransactionStart {
             sources: SourceContext { host: host.clone(), clusters: clusters.clone() },
@@ -86,6 +88,7 @@ impl Life {
             record,
             record_at,
             present,
+            objects,
             transaction_timeout: timeout,
             crash: self.options.crash.clone(),
             counters: self.counters.clone(),
@@ -201,25 +204,47 @@ impl Life {
             self.fresh = false;
             // Until that is recorded, what is committed may be the former life's.
             let has_begun = start::has_begun(&self.plan, &stored.chain).await?;
-            let present = if has_begun { self.present(brokers).await? } else { None };
+            let objects = Some(stored.objects);
+            let present = if has_begun { self.present(brokers, objects.as_ref()).await? } else { None };
             let record = match &present {
                 Some(present) if present.whole => known_by(&self.plan, stored.record, present),
                 Some(_) | None => stored.record,
             };
             let record_at = RecordAt::Store { chain: stored.chain, overwrites: stored.begun_anew };
-            return Ok(Found { record, record_at, present: present.filter(|present| present.whole) });
+            let present = present.filter(|present| present.whole);
+            return Ok(Found { record, record_at, present, objects });
         }
-        let present = if fresh { None } else { self.present(brokers).await? };
+        let present = if fresh { None } else { self.present(brokers, None).await? };
         let Some(present) = present else {
             let record = start::new_record(&self.plan, &self.host, clusters, store).await?;
-            return Ok(Found { record, record_at: RecordAt::Nowhere { overwrites: fresh }, present: None });
+            let record_at = RecordAt::Nowhere { overwrites: fresh };
+            return Ok(Found { record, record_at, present: None, objects: None });
         };
         let record = known_by(&self.plan, unrecorded(&self.plan), &present);
         let whole = present.whole;
-        Ok(Found { record, record_at: RecordAt::Offsets { whole }, present: Some(present).filter(|_| whole) })
+        let present = Some(present).filter(|_| whole);
+        Ok(Found { record, record_at: RecordAt::Offsets { whole }, present, objects: None })
     }
 
-    async fn present(&self, brokers: &Brokers) -> Result<Option<Present>, JobError> {
+    async fn present(
+        &self,
+        brokers: &Brokers,
+        objects: Option<&PositionObjects>,
+    ) -> Result<Option<Present>, JobError> {
+        let mut looks = 0;
+        loop {
+            let marks = self.marks(brokers).await?;
+            match resolved(&self.plan.name, marks, objects).await {
+                Ok(marks) => return Ok(Present::of(&marks, MAX_SHARDS)),
+                // A run that is at work removes what its newest epoch does not need.
+                Err(_) if looks < limits::RECORD_LOOKS => looks += 1,
+                Err(error) => return Err(error),
+            }
+            self.host.sleep(limits::RECORD_PAUSE).await;
+        }
+    }
+
+    async fn marks(&self, brokers: &Brokers) -> Result<Vec<Marked>, JobError> {
         let mut marks = Vec::new();
         for (name, client) in brokers.transactional() {
             let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY * 3));
@@ -228,7 +253,7 @@ impl Life {
                 JobError::kafka(format!("reading the job's offsets on cluster {name}"), error)
             })?);
         }
-        Ok(Present::of(&marks, MAX_SHARDS))
+        Ok(marks)
     }
 }
 

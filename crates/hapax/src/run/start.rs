@@ -26,7 +26,7 @@ use hapax_kafka::{
     Client, admin,
     transaction::{self, ListFilter},
 };
-use hapax_store::{Chain, Created, Incarnation, Patience, PutOutcome, Store, StoredJob};
+use hapax_store::{Chain, Created, Incarnation, Patience, PositionObjects, PutOutcome, Store, StoredJob};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -144,6 +144,8 @@ pub(super) async fn new_record(
 pub(super) struct Stored {
     pub(super) record: JobRecord,
     pub(super) chain: Chain,
+    /// Where positions go that have no room beside an offset.
+    pub(super) objects: PositionObjects,
     /// The job had a life before this one, or is begun anew.
     pub(super) begun_anew: bool,
 }
@@ -165,7 +167,9 @@ pub(super) async fn find_stored(
         begin.check_cluster(&record, cluster, client)?;
     }
     let begun_anew = fresh || incarnation != Incarnation::FIRST;
-    Ok(Stored { record, chain: begin.store.chain(&plan.name, incarnation, 0), begun_anew })
+    let chain = begin.store.chain(&plan.name, incarnation, 0);
+    let objects = begin.store.positions(&plan.name, incarnation);
+    Ok(Stored { record, chain, objects, begun_anew })
 }
 
 /// Refuses a job that its store does not know, without making anything.

@@ -4,7 +4,10 @@
 //! one of it, whoever else begins or changes the job at the same time; and it is one transaction, so that a death at any
 //! point leaves what was before or what comes after, whole.
 
-use super::{TransactionDecider, home::Home};
+use super::{
+    TransactionDecider,
+    home::{Carried, Home},
+};
 use crate::{
     crash::Point,
     error::{Code, JobError},
@@ -42,13 +45,19 @@ impl TransactionDecider {
         let carrier = Carrier { transactional_id, identity, version, partitions: Vec::new() };
         let mut places: BTreeSet<(String, i32)> = home.places().into_iter().cloned().collect();
         places.extend(given_up.iter().map(|offset| (offset.topic.clone(), offset.partition)));
+        let mut objects = Vec::new();
         let mut offsets = given_up;
         for (&shard, splits) in &layout.shards {
             let at = splits.iter().filter_map(|split| Some((split.clone(), positions.get(split)?.clone())));
-            offsets.extend(home.offsets(shard, Epoch::GENESIS, identity, &at.collect()));
+            let carried = home.offsets(shard, Epoch::GENESIS, identity, &at.collect(), self.room);
+            offsets.extend(carried.offsets);
+            objects.extend(carried.object);
         }
         let ending = self.ending();
-        ending.send_offsets(&carrier, &offsets).await?;
+        for object in objects {
+            ending.put(&object).await?;
+        }
+        ending.carry(&carrier, &Carried::in_place(offsets), || {}).await?;
         reach(Point::L0Unstored);
         self.start.own.ending(&carrier.transactional_id, identity, version);
         match ending.commit(&carrier, || reach(Point::K3EndTxnSent)).await {

@@ -11,8 +11,8 @@ use crate::{
     limits,
 };
 use hapax_commit::{
-    Bookmark, Epoch, Identity, Layout, Marked, Name, Position, Positions, Present, ProducerEpoch, ProducerId,
-    Reading, ShardId, SplitId, TopicId,
+    Bookmark, CarriedPositions, Epoch, Identity, Layout, Marked, Name, Position, Positions, Present,
+    ProducerEpoch, ProducerId, Reading, ShardId, SplitId, TopicId,
     bookmark::{self, CARRIER_OFFSET},
 };
 use hapax_host::Deadline;
@@ -139,15 +139,16 @@ impl Home {
         keys.filter_map(|key| self.places.get(&key).cloned()).collect()
     }
 
-    /// The offsets of a shard's epoch, every one of them.
+    /// What a shard's epoch commits: its offsets, every one of them, and what does not fit beside them in `room` bytes.
     pub(super) fn offsets(
         &self,
         shard: ShardId,
         epoch: Epoch,
         by: Identity,
         positions: &Positions,
-    ) -> Vec<OffsetToCommit> {
-        let bookmark = |positions: Positions| Bookmark {
+        room: usize,
+    ) -> Carried {
+        let bookmark = |at: Reading| Bookmark {
             job: self.job.clone(),
             layout: self.layout,
             shards: self.shards,
@@ -156,63 +157,104 @@ impl Home {
             shard,
             epoch,
             by,
-            at: Reading::Positions(positions),
+            at,
         };
         match self.kind {
-            bookmark::Home::Group => positions
-                .iter()
-                .map(|(split, position)| {
-                    let (topic, partition) = &self.places[&Key::Split(split.clone())];
-                    OffsetToCommit {
-                        topic: topic.clone(),
-                        partition: *partition,
-                        offset: i64::try_from(position.next).unwrap_or(i64::MAX),
-                        leader_epoch: position.leader_epoch,
-                        metadata: bookmark([(split.clone(), position.clone())].into()).to_text(),
-                    }
-                })
-                .collect(),
+            bookmark::Home::Group => Carried::in_place(
+                positions
+                    .iter()
+                    .map(|(split, position)| {
+                        let (topic, partition) = &self.places[&Key::Split(split.clone())];
+                        OffsetToCommit {
+                            topic: topic.clone(),
+                            partition: *partition,
+                            offset: i64::try_from(position.next).unwrap_or(i64::MAX),
+                            leader_epoch: position.leader_epoch,
+                            metadata: bookmark(Reading::Positions(
+                                [(split.clone(), position.clone())].into(),
+                            ))
+                            .to_text(),
+                        }
+                    })
+                    .collect(),
+            ),
             bookmark::Home::Carrier => {
                 let (topic, partition) = &self.places[&Key::Shard(shard)];
-                vec![OffsetToCommit {
+                let offset = |metadata| OffsetToCommit {
                     topic: topic.clone(),
                     partition: *partition,
                     offset: CARRIER_OFFSET,
                     leader_epoch: None,
-                    metadata: bookmark(positions.clone()).to_text(),
-                }]
+                    metadata,
+                };
+                let text = bookmark(Reading::Positions(positions.clone())).to_text();
+                if length(&text) <= room {
+                    return Carried::in_place(vec![offset(text)]);
+                }
+                let (job, positions) = (self.job.clone(), positions.clone());
+                let object = CarriedPositions { job, shard, epoch, by, positions };
+                let pointer = bookmark(Reading::Object(object.name().to_text())).to_text();
+                Carried { offsets: vec![offset(pointer)], object: Some(object) }
             }
         }
     }
 
-    /// What will ever stand beside an offset has room there: asked before the first record is read.
+    /// What will ever stand beside an offset has room there: asked before the first record is read. On a carrier topic, what
+    /// has none goes to the store.
     pub(super) fn check_room(
         &self,
         layout: &Layout,
         genesis: &Positions,
         limit: usize,
+        has_store: bool,
     ) -> Result<(), JobError> {
+        if has_store && self.kind == bookmark::Home::Carrier {
+            return Ok(());
+        }
         let by = Identity { producer_id: ProducerId(i64::MAX), producer_epoch: ProducerEpoch(i16::MAX) };
         for (&shard, splits) in &layout.shards {
             let longest = splits.iter().map(|split| (split.clone(), longest(genesis.get(split)))).collect();
-            let offsets = self.offsets(shard, Epoch(u64::MAX), by, &longest);
-            let size = offsets.iter().map(|offset| offset.metadata.encode_utf16().count()).max();
+            let carried = self.offsets(shard, Epoch(u64::MAX), by, &longest, usize::MAX);
+            let size = carried.offsets.iter().map(|offset| length(&offset.metadata)).max();
             if let Some(size) = size.filter(|&size| size > limit) {
                 return Err(JobError::Configuration {
                     code: Code::Contradiction,
                     message: format!(
                         "job {}: the positions of shard {shard} ({} splits) take up to {size} bytes beside a committed \
                          offset, and the broker takes {limit} (offset.metadata.max.bytes); raise that, set run.shards \
-                         to more than {}, or set decider = \"checkpoint\" with a [checkpoint] store",
+                         to more than {}, or give the job a [checkpoint] store{}",
                         self.job,
                         splits.len(),
-                        self.shards
+                        self.shards,
+                        if has_store {
+                            " and decider = \"checkpoint\""
+                        } else {
+                            ", which takes what has no room"
+                        }
                     ),
                 });
             }
         }
         Ok(())
     }
+}
+
+/// What a shard's epoch commits.
+pub(super) struct Carried {
+    pub(super) offsets: Vec<OffsetToCommit>,
+    /// The positions that an offset points to.
+    pub(super) object: Option<CarriedPositions>,
+}
+
+impl Carried {
+    pub(super) fn in_place(offsets: Vec<OffsetToCommit>) -> Self {
+        Self { offsets, object: None }
+    }
+}
+
+/// As a broker counts what stands beside an offset.
+fn length(text: &str) -> usize {
+    text.encode_utf16().count()
 }
 
 /// The longest position that a split may come to.

@@ -18,6 +18,7 @@ mod genesis;
 mod home;
 mod identity;
 mod inspect;
+mod object;
 mod offset;
 mod relayout;
 mod take_over;
@@ -25,6 +26,7 @@ mod take_over;
 pub(crate) use home::bookmarked_by;
 pub(crate) use identity::OwnIdentities;
 pub(crate) use inspect::{carried_transactions, nothing_to_end};
+pub(crate) use object::resolved;
 pub(crate) use relayout::{changed_meanwhile, not_begun};
 
 use super::{Decider, RunEnd, ShardLinks, Takeover, brokers::Brokers};
@@ -42,7 +44,7 @@ use hapax_commit::{
 };
 use hapax_host::Host;
 use hapax_kafka::Client;
-use hapax_store::Chain;
+use hapax_store::{Chain, PositionObjects};
 use home::Home;
 use std::{
     collections::BTreeMap,
@@ -82,6 +84,8 @@ pub(crate) struct TransactionStart {
     pub(crate) record_at: RecordAt,
     /// What whole bookmarks say of the job.
     pub(crate) present: Option<Present>,
+    /// Where positions go that have no room beside an offset.
+    pub(crate) objects: Option<PositionObjects>,
     pub(crate) transaction_timeout: Duration,
     pub(crate) crash: Arc<dyn CrashPoints>,
     pub(crate) counters: Arc<Counters>,
@@ -124,7 +128,7 @@ impl TransactionDecider {
             None => Home::planned(&start, &start.record.layout, &client).await?,
         };
         let room = home::metadata_limit(&start, &client).await;
-        home.check_room(&start.record.layout, &start.record.genesis, room)?;
+        home.check_room(&start.record.layout, &start.record.genesis, room, start.objects.is_some())?;
         let looks = Vec::new();
         Ok(Self { start, cluster, client, version, home, room, looks, cleared: None, progress: None })
     }

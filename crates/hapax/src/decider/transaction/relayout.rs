@@ -80,7 +80,7 @@ impl TransactionDecider {
     async fn change(&mut self, to: &Shape, home: Home) -> Result<(), JobError> {
         to.check().map_err(|broken| JobError::Bug { what: format!("a layout: {broken}") })?;
         let home = home.ever(self.home.shards_ever());
-        home.check_room(&to.layout, &to.genesis, self.room)?;
+        home.check_room(&to.layout, &to.genesis, self.room, self.start.objects.is_some())?;
         self.home = self.home.clone().ever(home.shards_ever());
         self.look().await;
         self.check_taken_over()?;

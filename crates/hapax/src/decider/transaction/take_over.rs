@@ -170,10 +170,11 @@ impl TransactionDecider {
     }
 
     pub(super) async fn judge(&self, found: &[FoundOffset]) -> Result<Progress, JobError> {
-        let progress = match bookmark::read_progress(&self.start.plan.name, self.home.kind, found) {
+        let mut progress = match bookmark::read_progress(&self.start.plan.name, self.home.kind, found) {
             Ok(progress) => progress,
             Err(fault) => return Err(self.progress_lost(&self.told(&fault, found).await)),
         };
+        self.read_objects(&mut progress).await?;
         let layout = &self.start.record.layout;
         if (progress.layout, progress.count as usize) != (layout.number, layout.shards.len()) {
             return Err(JobError::Run {
