@@ -26,6 +26,7 @@ use xtask::{
 };
 
 mod carrier;
+mod group;
 mod loss;
 mod object;
 mod start;
