@@ -39,6 +39,9 @@ pub struct Bookmark {
     pub layout: u32,
     /// Shards of the layout.
     pub shards: u32,
+    /// The most shards that any layout of the job has had, where that is more: a start clears their ids, too (H17).
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub most: u32,
     /// Splits of all shards together.
     pub splits: u32,
     /// The shard.
@@ -59,6 +62,12 @@ pub enum Reading {
     Positions(Positions),
     /// In an object of the checkpoint store, since the broker takes no text that long.
     Object(String),
+}
+
+/// A layout with as many shards as the job has ever had says nothing of others.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_none(most: &u32) -> bool {
+    *most == 0
 }
 
 /// A text that is not a bookmark which this release reads.
@@ -89,6 +98,11 @@ impl fmt::Display for NotABookmark {
 }
 
 impl Bookmark {
+    /// How many shards the job has ever had.
+    pub fn ever(&self) -> u32 {
+        self.most.max(self.shards)
+    }
+
     /// The durable text, read by every later release.
     pub fn to_text(&self) -> String {
         let body = serde_json::to_string(self).expect("our types have string keys and no failing serialiser");
@@ -141,6 +155,8 @@ pub struct Progress {
     pub layout: u32,
     /// How many shards the layout has; those without a split may have no bookmark.
     pub count: u32,
+    /// How many shards the job has ever had.
+    pub ever: u32,
     /// By shard.
     pub shards: BTreeMap<ShardId, ShardProgress>,
 }
@@ -162,6 +178,11 @@ impl Progress {
     /// Transactions that are known to be committed.
     pub fn committed(&self) -> BTreeSet<Identity> {
         self.shards.values().map(|shard| shard.by).collect()
+    }
+
+    /// Where every split goes on, as far as that stands beside offsets.
+    pub fn positions(&self) -> Positions {
+        self.shards.values().flat_map(|shard| shard.positions.clone()).collect()
     }
 
     /// The newest epoch of a shard; one without a split has none but genesis.
@@ -259,6 +280,7 @@ fn read_whole(job: &Name, home: Home, found: &[FoundOffset]) -> Result<Progress,
         let known = progress.get_or_insert_with(|| Progress {
             layout: bookmark.layout,
             count: bookmark.shards,
+            ever: bookmark.ever(),
             shards: BTreeMap::new(),
         });
         add(known, bookmark, splits, &offset.place)?;

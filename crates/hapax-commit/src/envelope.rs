@@ -27,6 +27,8 @@ pub enum Kind {
     Job,
     /// A [`crate::Slot`].
     Slot,
+    /// [`crate::CarriedPositions`].
+    Positions,
 }
 
 impl Kind {
@@ -35,6 +37,7 @@ impl Kind {
             Self::Handle => 1,
             Self::Job => 2,
             Self::Slot => 3,
+            Self::Positions => 4,
         }
     }
 }

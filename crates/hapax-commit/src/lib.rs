@@ -23,6 +23,7 @@
 extern crate alloc;
 
 pub mod bookmark;
+pub mod carried;
 pub mod chain;
 pub mod cohort;
 pub mod decision;
@@ -38,11 +39,13 @@ pub mod lane;
 pub mod ledger;
 pub mod limits;
 pub mod position;
+pub mod present;
 pub mod recovery;
 pub mod revision;
 pub mod slot;
 
 pub use bookmark::{Bookmark, Reading};
+pub use carried::CarriedPositions;
 pub use chain::{ChainFault, ChainView, Unresolved};
 pub use cohort::{Cohort, CohortConfig, CohortStart};
 pub use decision::Strategy;
@@ -57,6 +60,7 @@ pub use journal::{Journal, JournalPart};
 pub use lane::{Lane, LaneConfig};
 pub use ledger::Ledger;
 pub use position::{Position, Positions, SplitId};
+pub use present::{Marked, Present};
 pub use recovery::Recovery;
 pub use revision::{Revision, Shape};
 pub use slot::{

@@ -75,6 +75,7 @@ requests! {
     27 "WriteTxnMarkers" WriteTxnMarkersRequest -> WriteTxnMarkersResponse;
     28 "TxnOffsetCommit" TxnOffsetCommitRequest -> TxnOffsetCommitResponse;
     32 "DescribeConfigs" DescribeConfigsRequest -> DescribeConfigsResponse;
+    37 "CreatePartitions" CreatePartitionsRequest -> CreatePartitionsResponse;
     61 "DescribeProducers" DescribeProducersRequest -> DescribeProducersResponse;
     65 "DescribeTransactions" DescribeTransactionsRequest -> DescribeTransactionsResponse;
     66 "ListTransactions" ListTransactionsRequest -> ListTransactionsResponse;

@@ -4,6 +4,7 @@
 //! <root>/<job>/<incarnation>/job                            the job record
 //! <root>/<job>/<incarnation>/chain/<cohort>/<20 digits>     a slot
 //! <root>/<job>/<incarnation>/journal/<cohort>/<generation>.<epoch>.<cluster>.<shard>.<part>.parquet
+//! <root>/<job>/<incarnation>/positions/<producer id>.<producer epoch>.<shard>.<epoch>
 //! ```
 //! An *incarnation* is a job's life under one job record; `--fresh` begins the next one and leaves the older ones
 //! untouched. Objects are never moved: a moved slot would free its number, and the put of a run that slept
@@ -71,6 +72,10 @@ pub(crate) fn slot_number(name: &str) -> Option<SlotNumber> {
 
 pub(crate) fn journal_folder(root: &Path, job: &Name, incarnation: Incarnation, cohort: u32) -> Path {
     job_folder(root, job).join(incarnation.to_string()).join("journal").join(cohort.to_string())
+}
+
+pub(crate) fn positions_folder(root: &Path, job: &Name, incarnation: Incarnation) -> Path {
+    job_folder(root, job).join(incarnation.to_string()).join("positions")
 }
 
 /// The object of a journal's part. Unique for ever: one run has a generation, and it writes an epoch once.

@@ -25,6 +25,7 @@ pub mod layout;
 mod limits;
 mod local;
 mod object;
+mod positions;
 mod store;
 
 pub use chain::{Chain, Hook, PutOutcome};
@@ -33,4 +34,5 @@ pub use journal::Journals;
 pub use layout::Incarnation;
 pub use limits::Patience;
 pub use object::Sleep;
+pub use positions::PositionObjects;
 pub use store::{Created, Store, StoredJob, Survey};

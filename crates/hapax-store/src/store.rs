@@ -11,6 +11,7 @@ use crate::{
     limits::Patience,
     local,
     object::{Objects, Settled, Sleep},
+    positions::PositionObjects,
 };
 use bytes::Bytes;
 use hapax_commit::{JobRecord, Name, RunNonce};
@@ -191,6 +192,13 @@ impl Store {
         let folder = layout::journal_folder(&self.root, job, incarnation, cohort);
         let anchor = layout::job_record(&self.root, job, incarnation);
         Journals::new(Arc::clone(&self.objects), folder, anchor)
+    }
+
+    /// A job's objects with positions. Touches nothing.
+    pub fn positions(&self, job: &Name, incarnation: Incarnation) -> PositionObjects {
+        let folder = layout::positions_folder(&self.root, job, incarnation);
+        let anchor = layout::job_record(&self.root, job, incarnation);
+        PositionObjects::new(Arc::clone(&self.objects), folder, anchor)
     }
 
     async fn put_job(&self, record: &JobRecord, incarnation: Incarnation) -> Result<Created, StoreError> {

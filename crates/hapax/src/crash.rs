@@ -13,6 +13,9 @@ pub enum Point {
     K0BeforeFlush,
     /// Every lane is prepared; the manifest (decider `transaction`: the positions) is not sent.
     K1Prepared,
+    /// Decider `transaction`, positions that are too long to stand beside an offset: their object is put, the offsets that
+    /// point to it are not sent.
+    K1pPositionsPut,
     /// Decider `transaction`: the positions are in the transaction, EndTxn is not sent.
     K1oOffsetsTaken,
     /// The manifest is being put and is not stored.
@@ -92,6 +95,7 @@ impl Point {
         match self {
             Self::K0BeforeFlush => "K0",
             Self::K1Prepared => "K1",
+            Self::K1pPositionsPut => "K1p",
             Self::K1oOffsetsTaken => "K1o",
             Self::K1bUnstored => "K1b-unstored",
             Self::K1bStored => "K1b-stored",
@@ -114,7 +118,7 @@ impl Point {
 
     /// All points.
     pub fn all() -> impl Iterator<Item = Self> {
-        let commit = Self::COMMIT.into_iter().chain([Self::K1oOffsetsTaken]);
+        let commit = Self::COMMIT.into_iter().chain([Self::K1pPositionsPut, Self::K1oOffsetsTaken]);
         commit.chain(Self::RECOVERY).chain(Self::CHANGE)
     }
 

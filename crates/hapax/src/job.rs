@@ -523,26 +523,23 @@ impl Plan {
 
     /// What asks for a chain of checkpoints means nothing where there is none.
     fn check_carried(&self) -> Result<(), JobError> {
-        let Settings { recover_once, drop, from, fork, naming, .. } = &self.settings;
-        let why = match (recover_once.first(), drop.first(), from, fork, naming) {
+        let Settings { recover_once, from, fork, naming, .. } = &self.settings;
+        let why = match (recover_once.first(), from, fork, naming) {
             (Some(strategy), ..) => format!(
                 "--recover {} has nothing to resolve: under decider \"transaction\" no checkpoint is ever in doubt",
                 strategy.name()
             ),
-            (_, Some(dropped), ..) => format!(
-                "--drop {dropped} is not for decider \"transaction\": what such a job reads is fixed when it is created"
-            ),
-            (_, _, Some(epoch), ..) => {
+            (_, Some(epoch), ..) => {
                 format!("--from {epoch} goes back to a checkpoint, and decider \"transaction\" keeps none")
             }
-            (_, _, _, Some(_), _) => {
+            (_, _, Some(_), _) => {
                 "--fork-of begins at a checkpoint, and decider \"transaction\" goes on from committed offsets".to_owned()
             }
-            (_, _, _, _, Some(Naming::PerEpoch)) => {
+            (_, _, _, Some(Naming::PerEpoch)) => {
                 "naming = \"per-epoch\" is not for decider \"transaction\", whose ids must be known before progress is read"
                     .to_owned()
             }
-            (_, _, _, _, Some(Naming::Rotating) | None) => return Ok(()),
+            (_, _, _, Some(Naming::Rotating) | None) => return Ok(()),
         };
         Err(contradiction(format!("job {}: {why}; take it out, or set decider = \"checkpoint\"", self.name)))
     }

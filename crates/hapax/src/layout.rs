@@ -14,7 +14,8 @@ use hapax_host::Host;
 use std::sync::Arc;
 
 /// Gives a job another number of shards; says what was done. Claims the job: a run that is alive ends with exit code 5.
-/// What is in doubt is resolved first, so that nothing is left open under an id that the new layout lacks.
+/// What is in doubt is resolved first, so that nothing is left open under an id that the new layout lacks. Where
+/// transactions carry the job's positions nothing ever is, and every id is cleared that the job has ever had.
 ///
 /// # Errors
 /// What is in doubt cannot be resolved, or store or brokers do not answer. The job has the old number then.
@@ -24,7 +25,10 @@ pub async fn reshape(
     shards: u32,
     crash: Arc<dyn CrashPoints>,
 ) -> Result<String, JobError> {
-    refuse_carried(&plan, "its number of shards is fixed when it is created")?;
+    match plan.decider() {
+        DeciderKind::Transaction => return run::reshape_carried(plan, host, shards, crash).await,
+        DeciderKind::Checkpoint => {}
+    }
     run::existing(plan, host, Reach::All, crash).await?.reshape(shards).await
 }
 
@@ -33,17 +37,21 @@ pub async fn reshape(
 /// # Errors
 /// The store has no such job, or does not answer.
 pub async fn checkpoints(plan: Plan, host: Host) -> Result<Vec<CheckpointLine>, JobError> {
-    refuse_carried(&plan, "it keeps no checkpoints; hapax txn describe shows its epochs and positions")?;
+    refuse_carried(&plan)?;
     run::existing(plan, host, Reach::Store, Arc::new(Undisturbed)).await?.checkpoint_lines().await
 }
 
 /// A job whose transactions carry its positions has no chain.
-fn refuse_carried(plan: &Plan, why: &str) -> Result<(), JobError> {
+fn refuse_carried(plan: &Plan) -> Result<(), JobError> {
     match plan.decider() {
         DeciderKind::Checkpoint => Ok(()),
         DeciderKind::Transaction => Err(JobError::Configuration {
             code: Code::Usage,
-            message: format!("job {}: with decider \"transaction\" {why}", plan.name),
+            message: format!(
+                "job {}: with decider \"transaction\" it keeps no checkpoints; hapax txn describe shows its epochs and \
+                 positions",
+                plan.name
+            ),
         }),
     }
 }

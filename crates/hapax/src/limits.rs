@@ -45,6 +45,9 @@ pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// Times that a claim is tried at the next slot because another run took this one.
 pub(crate) const CLAIM_TRIES: u32 = 16;
 
+/// Wait before a change of the layout is tried again that a starting run has fenced: a run ends within this time.
+pub(crate) const CHANGE_PAUSE: Duration = Duration::from_millis(500);
+
 /// First wait before a transaction without a definite state is looked at again.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(50);
 

@@ -32,6 +32,7 @@ impl End {
             Point::K2bBetweenLanes => 2 * (LANES - 1) + 1,
             Point::K3EndTxnSent => 2 * LANES + 1,
             Point::K1Prepared
+            | Point::K1pPositionsPut
             | Point::K1oOffsetsTaken
             | Point::K1bUnstored
             | Point::K1bStored
@@ -64,6 +65,7 @@ fn meaning(point: Point) -> &'static str {
     match point {
         Point::K0BeforeFlush => "before the epoch is flushed",
         Point::K1Prepared => "prepared, not decided",
+        Point::K1pPositionsPut => "positions stored, nothing points to them",
         Point::K1oOffsetsTaken => "positions in the transaction, not committed",
         Point::K1bUnstored => "while the decision is stored",
         Point::K1bStored => "decision stored, answer lost",

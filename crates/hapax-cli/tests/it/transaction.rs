@@ -26,7 +26,9 @@ use xtask::{
 };
 
 mod carrier;
+mod group;
 mod loss;
+mod object;
 mod sinks;
 mod start;
 mod untold;

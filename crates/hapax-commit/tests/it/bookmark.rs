@@ -35,6 +35,7 @@ fn bookmark(shard: u32, epoch: u64, partition: u32, next: u64) -> Bookmark {
         job: job(),
         layout: 1,
         shards: 2,
+        most: 0,
         splits: 4,
         shard: ShardId(shard),
         epoch: Epoch(epoch),

@@ -16,5 +16,7 @@ mod handover;
 mod journal;
 mod lane;
 mod ledger;
+mod pointer;
+mod present;
 mod recovery;
 mod revision;

@@ -1,6 +1,6 @@
 //! Topics, settings, offsets: what a cluster is asked beside transactions.
 //!
-//! - [`create_topics`]
+//! - [`create_topics`], [`add_partitions`]
 //! - [`describe_configs`], [`broker_config`]
 //! - [`list_offsets`]
 //! - [`committed_offsets`]: what a group has committed
@@ -9,6 +9,7 @@ mod config;
 mod group;
 mod leader;
 mod offset;
+mod partition;
 mod topic;
 
 pub use config::{ConfigResource, Configs, broker_config, describe_configs};
@@ -16,6 +17,7 @@ pub use group::{
     CommittedOffset, GroupOffsets, OFFSETS_TOPIC, committed_offsets, offsets_partition, unstable_offsets,
 };
 pub use offset::{Isolation, ListedOffset, OffsetSpec, list_offsets};
+pub use partition::add_partitions;
 pub use topic::{Created, NewTopic, create_topics};
 
 pub(crate) use leader::AskLeader;

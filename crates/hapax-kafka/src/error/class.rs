@@ -51,6 +51,8 @@ pub enum RequestKind {
     DescribeConfigs,
     /// CreateTopics: the code of a topic.
     CreateTopics,
+    /// CreatePartitions: the code of a topic.
+    CreatePartitions,
 }
 
 impl fmt::Display for RequestKind {
@@ -153,6 +155,10 @@ pub fn classify(request: RequestKind, code: C) -> Class {
         | RequestKind::OffsetFetch
         | RequestKind::ApiVersions => lookup(code),
         RequestKind::CreateTopics => create_topics(code),
+        // So many are there, or more: whoever asks looks.
+        RequestKind::CreatePartitions if code == C::INVALID_PARTITIONS => Class::AlreadyThere,
+        RequestKind::CreatePartitions if code == C::REASSIGNMENT_IN_PROGRESS => Class::Retry,
+        RequestKind::CreatePartitions => create_topics(code),
     }
 }
 
@@ -361,7 +367,7 @@ mod tests {
     use super::*;
     use hapax_commit::TransactionVersion::{V1, V2};
 
-    const ALL: [RequestKind; 18] = [
+    const ALL: [RequestKind; 19] = [
         RequestKind::ApiVersions,
         RequestKind::Metadata,
         RequestKind::FindCoordinator,
@@ -380,6 +386,7 @@ mod tests {
         RequestKind::DescribeProducers,
         RequestKind::DescribeConfigs,
         RequestKind::CreateTopics,
+        RequestKind::CreatePartitions,
     ];
 
     #[test]

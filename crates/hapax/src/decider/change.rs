@@ -11,6 +11,7 @@
 use super::{
     Takeover,
     checkpoint::{CheckpointDecider, Intent},
+    fit,
 };
 use crate::error::{Code, JobError};
 use hapax_commit::{
@@ -81,8 +82,8 @@ impl CheckpointDecider {
         let Intent::Run { drop, from } = self.start.intent.clone() else { return Ok(()) };
         self.check_clusters()?;
         self.check_naming()?;
-        self.check_shards()?;
-        self.check_splits(&drop)?;
+        fit::check_shards(&self.start.plan, &self.shape)?;
+        fit::check_splits(&self.start.plan, &self.shape, &drop)?;
         self.check_left(&drop).await?;
         match from {
             Some(from) => self.kept(slots, from).map(|_| ()),
@@ -118,63 +119,6 @@ impl CheckpointDecider {
             )),
             _ => Ok(()),
         }
-    }
-
-    fn check_shards(&self) -> Result<(), JobError> {
-        let known = self.shape.layout.shards.len();
-        match self.start.plan.settings.shards {
-            Some(wanted) if wanted as usize != known => Err(self.changed(format!(
-                "shards = {wanted}, and the job has {known}; stop it and say: hapax job shards FILE {wanted}; or put \
-                 shards = {known}"
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    /// A split that nobody reads any more is dropped only when that was said: a name that is mistyped would lose what
-    /// comes there.
-    fn check_splits(&self, drop: &[String]) -> Result<(), JobError> {
-        let missing = self.unread_splits();
-        let names: BTreeSet<&str> = missing
-            .iter()
-            .filter(|split| !drop.iter().any(|name| names_split(name, split)))
-            .map(|split| self.name_of(split))
-            .collect();
-        if !names.is_empty() {
-            let names: Vec<&str> = names.into_iter().collect();
-            return Err(self.changed(format!(
-                "the job reads {} and the pipeline does not any more; put it back, or say that its positions may be \
-                 forgotten: hapax run FILE {}",
-                names.join(", "),
-                names.iter().map(|name| format!("--drop {name}")).collect::<Vec<_>>().join(" ")
-            )));
-        }
-        let is_read = |name: &&String| {
-            self.shape.splits().any(|split| names_split(name, split)) && {
-                let unread = |split: &&SplitId| names_split(name, split);
-                !missing.iter().any(|split| unread(&split))
-            }
-        };
-        match drop.iter().find(is_read) {
-            Some(name) => Err(self.changed(format!(
-                "--drop {name}: the pipeline still reads it; take it out of the file first"
-            ))),
-            None => Ok(()),
-        }
-    }
-
-    /// What a person calls a split that is not read any more: its source, where that is gone as a whole.
-    fn name_of<'a>(&self, split: &'a SplitId) -> &'a str {
-        let source = split.0.split_once('/').map_or(split.0.as_str(), |(source, _)| source);
-        let is_there = self.start.plan.sources.iter().any(|known| known.name() == source);
-        if is_there { place_of(split) } else { source }
-    }
-
-    /// Splits of the job that no source has.
-    fn unread_splits(&self) -> BTreeSet<SplitId> {
-        let sources = &self.start.plan.sources;
-        let is_read = |split: &&SplitId| sources.iter().any(|source| source.has(split));
-        self.shape.splits().filter(|split| !is_read(split)).cloned().collect()
     }
 
     /// Ids at a cluster that the file knows no more can be neither resolved nor cleared (H38).
@@ -261,11 +205,7 @@ impl CheckpointDecider {
 
     fn tell(&self, shape: &Shape) {
         let (job, behind) = (&self.start.plan.name, self.view.settled_epoch());
-        let missing = |from: &Shape, other: &Shape| -> Vec<String> {
-            let gone = from.genesis.keys().filter(|split| !other.genesis.contains_key(*split));
-            gone.map(|split| split.0.clone()).collect()
-        };
-        let (added, dropped) = (missing(shape, &self.shape), missing(&self.shape, shape));
+        let (added, dropped) = fit::moved(&self.shape, shape);
         if !added.is_empty() {
             let splits = added.join(", ");
             tracing::info!(%job, %behind, "reads from here on, from the first record: {splits}");
@@ -388,8 +328,7 @@ impl CheckpointDecider {
     }
 
     fn changed(&self, why: String) -> JobError {
-        let message = format!("job {}: {why}", self.start.plan.name);
-        JobError::Configuration { code: Code::JobChanged, message }
+        fit::changed(&self.start.plan.name, &why)
     }
 
     fn unusable(&self, why: String) -> JobError {
@@ -415,23 +354,6 @@ fn behind(from: &Positions, to: &Positions) -> u64 {
     to.iter().map(distance).sum()
 }
 
-/// Does a name on the command line mean this split? It may be the split's, its source's, its topic's or its file's.
-fn names_split(name: &str, split: &SplitId) -> bool {
-    let is_below =
-        |text: &str| text == name || text.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
-    let inside = split.0.split_once('/').map(|(_, inside)| inside);
-    is_below(&split.0) || inside.is_some_and(is_below)
-}
-
-/// What a person calls a split: its topic or file, without source and partition.
-fn place_of(split: &SplitId) -> &str {
-    let inside = split.0.split_once('/').map_or(split.0.as_str(), |(_, inside)| inside);
-    match inside.rsplit_once('/') {
-        Some((topic, partition)) if partition.bytes().all(|byte| byte.is_ascii_digit()) => topic,
-        _ => inside,
-    }
-}
-
 /// The error of a cluster that is another one than the checkpoints know.
 pub(crate) fn foreign_cluster(job: &Name, name: &Name, id: &str, known: &str) -> JobError {
     JobError::NeedsPerson {
@@ -442,33 +364,5 @@ pub(crate) fn foreign_cluster(job: &Name, name: &Name, id: &str, known: &str) ->
              its own"
         ),
         incident: None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_means_the_source_the_topic_or_the_file_and_nothing_that_only_begins_so() {
-        let split = SplitId("main/orders-old/3".into());
-        for name in ["main", "orders-old", "main/orders-old", "main/orders-old/3", "orders-old/3"] {
-            assert!(names_split(name, &split), "{name}");
-        }
-        for name in ["orders", "old", "main/orders", "3", ""] {
-            assert!(!names_split(name, &split), "{name}");
-        }
-        assert!(names_split("/var/in.ndjson", &SplitId("lines//var/in.ndjson".into())));
-    }
-
-    #[test]
-    fn a_place_is_what_can_be_dropped() {
-        for (split, place) in
-            [("main/orders-old/3", "orders-old"), ("lines//var/in.ndjson", "/var/in.ndjson"), ("gen/0", "0")]
-        {
-            let split = SplitId(split.into());
-            assert_eq!(place_of(&split), place);
-            assert!(names_split(place, &split));
-        }
     }
 }

@@ -11,6 +11,8 @@ mod checkpoint;
 #[cfg(feature = "pipeline")]
 mod coordinate;
 #[cfg(feature = "pipeline")]
+mod fit;
+#[cfg(feature = "pipeline")]
 pub(crate) mod inspect;
 #[cfg_attr(not(feature = "pipeline"), allow(dead_code, reason = "a pipeline also keeps records aside"))]
 mod records;
@@ -34,7 +36,7 @@ pub(crate) use told::{marker_of, needs_person};
 #[cfg(feature = "pipeline")]
 pub(crate) use transaction::{
     OwnIdentities, RecordAt, TransactionDecider, TransactionStart, bookmarked_by, carried_transactions,
-    nothing_to_end,
+    changed_meanwhile, not_begun, nothing_to_end, resolved,
 };
 
 #[cfg(feature = "pipeline")]

@@ -300,7 +300,7 @@ impl Life {
         let mut takeover = takeover?;
         let from = self.from();
         if !takeover.finished || from.is_some() {
-            let shape = surroundings::shape(&self.plan, &self.host, &clusters, &decider).await?;
+            let shape = surroundings::shape(&self.plan, &self.host, &clusters, decider.shape()).await?;
             decider.revise(shape, &mut takeover).await?;
             if let Some(from) = from {
                 decider.restore(from, &mut takeover).await?;
@@ -355,8 +355,11 @@ impl Life {
 
     /// What a person has said beside the pipeline counts until a run of this process has worked.
     fn intent(&self) -> Intent {
-        let drop = if self.has_worked { Vec::new() } else { self.plan.settings.drop.clone() };
-        Intent::Run { drop, from: self.from() }
+        Intent::Run { drop: self.dropped(), from: self.from() }
+    }
+
+    fn dropped(&self) -> Vec<String> {
+        if self.has_worked { Vec::new() } else { self.plan.settings.drop.clone() }
     }
 
     fn from(&self) -> Option<Epoch> {
@@ -418,6 +421,27 @@ pub(crate) async fn existing(
     let life = Life::new(plan, host.clone(), RunOptions { crash, ..RunOptions::default() });
     host.timeout(patience, life.existing(reach)).await.unwrap_or_else(|| {
         let message = format!("brokers or checkpoint store have not answered within {patience:?}");
+        Err(JobError::Run { code: Code::Unreachable, message })
+    })
+}
+
+/// Gives a job whose transactions carry its positions another number of shards.
+///
+/// # Errors
+/// There is no such job, another run takes it over, or brokers do not answer within `start_timeout`.
+pub(crate) async fn reshape_carried(
+    plan: Plan,
+    host: Host,
+    shards: u32,
+    crash: Arc<dyn CrashPoints>,
+) -> Result<String, JobError> {
+    let patience = plan.settings.start_timeout;
+    let life = Life::new(plan, host.clone(), RunOptions { crash, ..RunOptions::default() });
+    host.timeout(patience, life.reshape_by_offsets(shards)).await.unwrap_or_else(|| {
+        let message = format!(
+            "the layout was not changed within {patience:?}, as far as is known: a broker or the checkpoint store does not \
+             answer, or runs of the job keep taking it over; see the log above, and say it again"
+        );
         Err(JobError::Run { code: Code::Unreachable, message })
     })
 }

@@ -26,7 +26,7 @@ use hapax_kafka::{
     Client, admin,
     transaction::{self, ListFilter},
 };
-use hapax_store::{Chain, Created, Incarnation, Patience, PutOutcome, Store, StoredJob};
+use hapax_store::{Chain, Created, Incarnation, Patience, PositionObjects, PutOutcome, Store, StoredJob};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -96,12 +96,7 @@ pub(super) async fn existing(
     reach: Reach,
 ) -> Result<Found, JobError> {
     let begin = Begin { plan, host, clusters, store: store.clone() };
-    let Some(stored) = begin.stored().await? else {
-        return Err(JobError::Configuration {
-            code: Code::Usage,
-            message: format!("job {}: the checkpoint store {} has no such job", plan.name, begin.url()),
-        });
-    };
+    let stored = begin.required().await?;
     begin.check_decider(stored.record.decider)?;
     let (brokers, transaction_timeout) = match reach {
         Reach::All => {
@@ -154,6 +149,8 @@ pub(super) async fn new_record(
 pub(super) struct Stored {
     pub(super) record: JobRecord,
     pub(super) chain: Chain,
+    /// Where positions go that have no room beside an offset.
+    pub(super) objects: PositionObjects,
     /// The job had a life before this one, or is begun anew.
     pub(super) begun_anew: bool,
 }
@@ -175,7 +172,30 @@ pub(super) async fn find_stored(
         begin.check_cluster(&record, cluster, client)?;
     }
     let begun_anew = fresh || incarnation != Incarnation::FIRST;
-    Ok(Stored { record, chain: begin.store.chain(&plan.name, incarnation, 0), begun_anew })
+    let chain = begin.store.chain(&plan.name, incarnation, 0);
+    let objects = begin.store.positions(&plan.name, incarnation);
+    Ok(Stored { record, chain, objects, begun_anew })
+}
+
+/// Refuses a job that its store does not know, without making anything.
+pub(super) async fn require(
+    plan: &Arc<Plan>,
+    host: &Host,
+    clusters: &Clusters,
+    store: &Store,
+) -> Result<(), JobError> {
+    if plan.settings.store.is_none() {
+        return Ok(());
+    }
+    Begin { plan, host, clusters, store: store.clone() }.required().await.map(drop)
+}
+
+/// Is genesis of a job of decider `transaction` recorded? The chain holds one claim from then on.
+pub(super) async fn has_begun(plan: &Plan, chain: &Chain) -> Result<bool, JobError> {
+    let last = chain.last_number().await;
+    let last =
+        last.map_err(|error| JobError::store(format!("job {}: looking at the chain", plan.name), error))?;
+    Ok(last.is_some())
 }
 
 /// How long transactions may stay open.
@@ -273,6 +293,14 @@ impl Begin<'_> {
                 self.url()
             ),
             incident: None,
+        })
+    }
+
+    /// The record of a job that must be there.
+    async fn required(&self) -> Result<StoredJob, JobError> {
+        self.stored().await?.ok_or_else(|| JobError::Configuration {
+            code: Code::Usage,
+            message: format!("job {}: the checkpoint store {} has no such job", self.plan.name, self.url()),
         })
     }
 

@@ -5,12 +5,12 @@
 
 use crate::{
     cluster::Clusters,
-    decider::{CheckpointDecider, foreign_cluster},
+    decider::foreign_cluster,
     error::{Code, JobError},
     job::Plan,
     source::{SourceContext, SourceTopic},
 };
-use hapax_commit::{ClusterRecord, JobRecord, Name, Positions, Shape, SplitId, TopicRecord};
+use hapax_commit::{ClusterRecord, Name, Positions, Shape, SplitId, TopicRecord};
 use hapax_host::Host;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,9 +19,8 @@ pub(super) async fn shape(
     plan: &Plan,
     host: &Host,
     clusters: &Clusters,
-    decider: &CheckpointDecider,
+    known: &Shape,
 ) -> Result<Shape, JobError> {
-    let known = decider.shape();
     let mut now = clusters_now(clusters).await?;
     for (name, found) in &mut now {
         match known.clusters.get(name) {
@@ -49,26 +48,6 @@ pub(super) async fn shape(
     }
     let shape = known.with_splits(&added, &dropped);
     Ok(Shape { clusters: now, topics: records(&found), pipeline: plan.pipeline.clone(), ..shape })
-}
-
-/// The same of a job whose shape is its record for ever: what is not in it is said and not read.
-pub(super) async fn check(
-    plan: &Plan,
-    host: &Host,
-    clusters: &Clusters,
-    record: &JobRecord,
-) -> Result<(), JobError> {
-    let known = Shape::of(record);
-    for (name, found) in clusters_now(clusters).await? {
-        match known.clusters.get(&name) {
-            Some(before) if before.cluster_id != found.cluster_id => {
-                return Err(foreign_cluster(&plan.name, &name, &found.cluster_id, &before.cluster_id));
-            }
-            Some(_) | None => {}
-        }
-    }
-    let cx = SourceContext { host: host.clone(), clusters: clusters.clone() };
-    topics(plan, &cx).await?.iter().try_for_each(|topic| check_topic(plan, &known, topic))
 }
 
 /// Every topic that the plan names, as the brokers describe it.

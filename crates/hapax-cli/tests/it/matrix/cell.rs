@@ -157,6 +157,7 @@ impl Cell {
             Point::K2bBetweenLanes => 2 * (lanes - 1) + 1,
             Point::K3EndTxnSent => 2 * lanes + 1,
             Point::K1Prepared
+            | Point::K1pPositionsPut
             | Point::K1oOffsetsTaken
             | Point::K1bUnstored
             | Point::K1bStored

@@ -133,26 +133,6 @@ fn a_decider_that_does_not_fit_is_refused_before_anything_is_touched() {
     assert!(case.offsets_now().is_empty());
 }
 
-/// What it would not read must not be passed over in silence.
-#[test]
-fn a_source_that_came_later_is_refused_by_name_and_nothing_is_touched() {
-    for store in ["", "[checkpoint]\nstore = \"file://PATH/store\"\ninterval = \"60ms\""] {
-        let case = Case::new(&format!("grown{}", store.len()), On::Ours(2), store);
-        let mut feed = case.feed();
-        assert_eq!(case.run(&["--crash-at", "K5:3"]).code, None);
-        let text = std::fs::read_to_string(&case.file).unwrap();
-        let added = "[[source]]\nname = \"more\"\ngenerator = { rate = 10, value = '{}' }\n[[sink]]";
-        std::fs::write(&case.file, text.replacen("[[sink]]", added, 1)).unwrap();
-        let ended = case.run(&[]);
-        ended.says(2, "E0205");
-        ended.says(2, "more/");
-        std::fs::write(&case.file, text).unwrap();
-        feed.join().unwrap();
-        assert_eq!(case.run(&[]).code, Some(0), "as it was, it goes on");
-        case.assert_done("grown and put back");
-    }
-}
-
 #[test]
 fn a_person_sees_epoch_and_positions_and_may_end_nothing() {
     let case = Case::new("described", On::Ours(2), "");

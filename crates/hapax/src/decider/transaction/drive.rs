@@ -2,7 +2,7 @@
 //!
 //! Owns the timing of barriers and the tasks of requests. Decides nothing: the ledgers do, each for its own shard.
 
-use super::{TransactionDecider, ending::Ending};
+use super::{TransactionDecider, ending::Ending, object::Tidy};
 use crate::{
     crash::Point,
     decider::{RunEnd, ShardLinks},
@@ -38,6 +38,8 @@ enum What {
     Told(Result<(), JobError>),
     /// What a coordinator says of an id of an idle run.
     Looked(TransactionalId, Described),
+    /// Objects with positions of older epochs were removed, or will be by a later run.
+    Tidied,
 }
 
 /// Drives the shards to the end of the run.
@@ -65,6 +67,7 @@ pub(super) async fn drive(
         looked: now,
         stop_by: None,
         shards_gone: false,
+        tidy: Tidy::of(decider),
     };
     drive.run(stop).await
 }
@@ -107,6 +110,8 @@ struct Drive<'a> {
     stop_by: Option<Instant>,
     /// Every shard has ended.
     shards_gone: bool,
+    /// Objects with positions.
+    tidy: Tidy,
 }
 
 enum Event {
@@ -275,6 +280,7 @@ impl Drive<'_> {
                 self.failed(shard, error);
             }
             What::Looked(id, described) => self.looked(shard, &id, &described),
+            What::Tidied => {}
             What::Told(Ok(())) => self.step(shard, Input::Told { epoch }),
             What::Offsets(Err(error)) | What::Told(Err(error)) => self.failed(shard, error),
         }
@@ -324,10 +330,13 @@ impl Drive<'_> {
         positions: &hapax_commit::Positions,
     ) {
         self.decider.start.crash.reach(Point::K1Prepared, epoch);
-        let offsets = self.decider.home.offsets(shard, epoch, carrier.identity, positions);
-        let ending = self.ending.clone();
+        let decider = self.decider;
+        let carried = decider.home.offsets(shard, epoch, carrier.identity, positions, decider.room);
+        self.tidy.carries(shard, carried.object.as_ref());
+        let (ending, crash) = (self.ending.clone(), decider.start.crash.clone());
         let send = async move {
-            let what = What::Offsets(ending.send_offsets(&carrier, &offsets).await);
+            let put = || crash.reach(Point::K1pPositionsPut, epoch);
+            let what = What::Offsets(ending.carry(&carrier, &carried, put).await);
             Done { shard, epoch, what }
         };
         self.tasks.push(send.boxed());
@@ -370,6 +379,10 @@ impl Drive<'_> {
                 progress.committed_ms = committed_ms;
             });
             self.tell_progress();
+            if let Some(tidied) = self.tidy.after(shard) {
+                let done = tidied.map(move |()| Done { shard, epoch, what: What::Tidied });
+                self.tasks.push(done.boxed());
+            }
         }
         let lane = LaneId { cluster: self.decider.cluster.clone(), shard };
         let next = self.next.remove(&shard).map(|next| (lane, next)).into_iter().collect();

@@ -1,18 +1,19 @@
 //! The three requests that end an epoch: its offsets, EndTxn, and the look whether everybody was told.
 
-use super::{TransactionDecider, identity::marker_of};
+use super::{TransactionDecider, home::Carried, identity::marker_of};
 use crate::{
     decider::told::needs_person,
     error::{Code, JobError},
     limits,
 };
-use hapax_commit::{Epoch, Name, ledger::Carrier};
+use hapax_commit::{CarriedPositions, Epoch, Name, ledger::Carrier};
 use hapax_host::{Deadline, Host};
 use hapax_kafka::{
     Client, ClientError, KafkaCode,
     admin::{self, OFFSETS_TOPIC, offsets_partition},
     transaction::{self, CarryingTransaction, EndTxnAnswer, EndedTransaction, OffsetToCommit},
 };
+use hapax_store::PositionObjects;
 use std::{collections::BTreeSet, time::Duration};
 
 /// Ends epochs on one cluster, each by the protocol that its transaction was begun with. Cheap to clone.
@@ -23,6 +24,7 @@ pub(super) struct Ending {
     job: Name,
     group: String,
     timeout: Duration,
+    objects: Option<PositionObjects>,
 }
 
 impl TransactionDecider {
@@ -33,17 +35,42 @@ impl TransactionDecider {
             job: self.start.plan.name.clone(),
             group: self.home.group(),
             timeout: self.start.transaction_timeout,
+            objects: self.start.objects.clone(),
         }
     }
 }
 
 impl Ending {
-    /// Makes offsets a part of the transaction, every one of them. Longer than the transaction lives it is not tried.
-    pub(super) async fn send_offsets(
+    /// Puts what has no room beside an offset, and then makes offsets a part of the transaction: a pointer is never committed
+    /// whose object is not durable. `put` is called in between.
+    pub(super) async fn carry(
         &self,
         carrier: &Carrier,
-        offsets: &[OffsetToCommit],
+        carried: &Carried,
+        put: impl FnOnce() + Send,
     ) -> Result<(), JobError> {
+        if let Some(object) = &carried.object {
+            self.put(object).await?;
+            put();
+        }
+        self.send_offsets(carrier, &carried.offsets).await
+    }
+
+    /// Puts positions that an offset will point to.
+    pub(super) async fn put(&self, object: &CarriedPositions) -> Result<(), JobError> {
+        let Some(objects) = &self.objects else {
+            return Err(JobError::Bug { what: "positions without room, and no store".to_owned() });
+        };
+        let name = object.name().to_text();
+        let stored = objects.put(&name, object.to_bytes()).await;
+        stored.map_err(|error| {
+            let label = objects.label(&name);
+            JobError::store(format!("job {}: putting positions into {label}", self.job), error)
+        })
+    }
+
+    /// Makes offsets a part of the transaction, every one of them. Longer than the transaction lives it is not tried.
+    async fn send_offsets(&self, carrier: &Carrier, offsets: &[OffsetToCommit]) -> Result<(), JobError> {
         let id = carrier.transactional_id.to_string();
         let transaction = CarryingTransaction {
             transactional_id: &id,

@@ -35,8 +35,8 @@ impl TransactionDecider {
         let identity = cleared.0[&transactional_id];
         let carrier = Carrier { transactional_id, identity, version: self.version, partitions: Vec::new() };
         let ending = self.ending();
-        let offsets = self.home.offsets(shard, epoch, identity, &known.positions);
-        ending.send_offsets(&carrier, &offsets).await?;
+        let carried = self.home.offsets(shard, epoch, identity, &known.positions, self.room);
+        ending.carry(&carrier, &carried, || {}).await?;
         self.start.own.ending(&carrier.transactional_id, identity, self.version);
         match ending.commit(&carrier, || {}).await {
             EndTxnAnswer::Committed { next } => self.start.own.add(&carrier.transactional_id, next),

@@ -4,26 +4,20 @@
 //! owner, the offsets are read after it is taken, and the first commit is found by every later reader. Until then no
 //! other id of the job is touched, which is how a start that died here is told from offsets that were lost.
 
-use super::{Cleared, RecordAt, TransactionDecider};
+use super::{RecordAt, TransactionDecider, beginning::Beginning};
 use crate::{
     error::{Code, JobError},
     limits,
-    source::UNKNOWN_TOPIC,
 };
 use hapax_commit::{
-    Bookmark, Claim, Epoch, Generation, Identity, RunNonce, ShardId, Slot, SlotBody, SlotNumber,
-    TransactionalId,
+    Bookmark, Claim, Epoch, Generation, Identity, RunNonce, Slot, SlotBody, SlotNumber, TransactionalId,
     bookmark::{self, FoundOffset, Past},
     evidence::Described,
-    ledger::Carrier,
 };
 use hapax_host::Deadline;
-use hapax_kafka::{
-    admin::{self, NewTopic},
-    transaction::{self, EndTxnAnswer, ListFilter, OffsetToCommit},
-};
+use hapax_kafka::transaction::{self, ListFilter, OffsetToCommit};
 use hapax_store::PutOutcome;
-use std::{collections::BTreeSet, sync::atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 impl TransactionDecider {
     /// Commits genesis, if nobody else has, and records that.
@@ -32,50 +26,43 @@ impl TransactionDecider {
             RecordAt::Store { overwrites, .. } | RecordAt::Nowhere { overwrites } => overwrites,
             RecordAt::Offsets { .. } => false,
         };
-        if overwrites {
-            let former = self.ids_of_former_life().await?;
-            self.look_at(&former).await;
-            self.clear(&former).await?;
-        } else if matches!(self.start.record_at, RecordAt::Nowhere { .. }) {
+        if !overwrites && matches!(self.start.record_at, RecordAt::Nowhere { .. }) {
             self.refuse_past().await?;
         }
-        let id = self.genesis_id();
-        let cleared = self.clear(std::slice::from_ref(&id)).await?;
+        let id = self.ids().lock;
+        let mut cleared = self.clear(std::slice::from_ref(&id)).await?;
         // Another start may have begun this life since the first look. Whoever does records it, and clears this id once
         // more, before it writes a record: where nothing is recorded by now, none was written, and what that start does
         // from here on comes after this transaction, or fences it.
         if !self.is_new().await? {
             return Ok(());
         }
+        if overwrites {
+            self.home = self.home.clone().ever(self.shards_of_former_life().await?);
+            let others = self.ids().others;
+            self.look_at(&others).await;
+            cleared.0.extend(self.clear(&others).await?.0);
+        }
         let found = self.stable_offsets(&cleared).await?;
-        if overwrites || !self.is_begun(&found).await? {
-            self.make_own_topic().await?;
-            let given_up = if overwrites { self.former_places().await? } else { Vec::new() };
-            self.commit_genesis(&id, &cleared, given_up).await?;
+        if overwrites || !self.has_genesis(&found).await? {
+            self.make_own_topic(&self.home).await?;
+            let given_up = if overwrites { self.given_up(&self.home).await? } else { Vec::new() };
+            self.commit_genesis(cleared.0[&id], given_up).await?;
         }
         self.record_genesis().await
     }
 
-    fn genesis_id(&self) -> TransactionalId {
-        self.lane(ShardId(0)).transactional_id(&self.start.plan.name, Epoch::GENESIS)
-    }
-
-    /// Ids of the present layout, and those that bookmarks of the former life tell of.
-    async fn ids_of_former_life(&self) -> Result<Vec<TransactionalId>, JobError> {
+    /// How many shards bookmarks of the former life tell of.
+    async fn shards_of_former_life(&self) -> Result<u32, JobError> {
         let offsets = self.group_offsets().await?;
         let marks = offsets.committed.iter().filter_map(|offset| Bookmark::parse(&offset.metadata).ok());
-        let shards = marks.filter(|mark| mark.job == self.start.plan.name).map(|mark| mark.shards).max();
-        let shards = shards.unwrap_or(0).min(crate::job::MAX_SHARDS);
-        let former = (0..shards).map(ShardId).flat_map(|shard| {
-            let job = &self.start.plan.name;
-            self.lane(shard).transactional_ids(job)
-        });
-        Ok(former.chain(self.ids()).collect::<BTreeSet<_>>().into_iter().collect())
+        let ever = marks.filter(|mark| mark.job == self.start.plan.name).map(|mark| mark.ever()).max();
+        Ok(ever.unwrap_or(0).min(crate::job::MAX_SHARDS))
     }
 
     /// A job without offsets that coordinators know has lost them.
     async fn refuse_past(&mut self) -> Result<(), JobError> {
-        let mut past = bookmark::judge_past(&self.genesis_id(), &self.looks);
+        let mut past = bookmark::judge_past(&self.ids().lock, &self.looks);
         if matches!(past, Past::None | Past::Interrupted)
             && let Some(listed) = self.listed().await?
         {
@@ -116,7 +103,7 @@ impl TransactionDecider {
         if self.unstable().await?.is_empty() || self.listed().await?.is_some() {
             return Ok(());
         }
-        let cleared = self.clear(&[self.genesis_id()]).await?;
+        let cleared = self.clear(&[self.ids().lock]).await?;
         match self.tell_offsets_partition(&cleared).await? {
             None => Ok(()),
             Some(unexplained) => Err(unexplained),
@@ -131,7 +118,7 @@ impl TransactionDecider {
             return Ok(());
         }
         // Whoever begins the job takes the id of genesis before it makes the topic.
-        let id = self.genesis_id().to_string();
+        let id = self.ids().lock.to_string();
         match self.start.brokers.describe(&self.client, &id).await {
             Described::Forgotten => {}
             Described::Known { .. } | Described::Unanswered(_) => return Err(self.begun_meanwhile()),
@@ -157,12 +144,13 @@ impl TransactionDecider {
         let listed =
             listed.map_err(|error| JobError::kafka("listing the transactions of the cluster", error))?;
         let ids = listed.iter().filter_map(|listed| TransactionalId::parse(&listed.transactional_id));
-        let mut ours = ids.filter(|id| id.job == self.start.plan.name && *id != self.genesis_id());
+        let lock = self.ids().lock;
+        let mut ours = ids.filter(|id| id.job == self.start.plan.name && *id != lock);
         Ok(ours.next())
     }
 
     /// Is genesis committed already, by another start or by one that died behind it?
-    async fn is_begun(&self, found: &[FoundOffset]) -> Result<bool, JobError> {
+    async fn has_genesis(&self, found: &[FoundOffset]) -> Result<bool, JobError> {
         if found.is_empty() {
             return Ok(false);
         }
@@ -188,94 +176,24 @@ impl TransactionDecider {
         }
     }
 
-    /// A job with a store has its record there, and needs no topic that remembers it.
-    async fn make_own_topic(&self) -> Result<(), JobError> {
-        if self.home.kind == bookmark::Home::Group && matches!(self.start.record_at, RecordAt::Store { .. }) {
-            return Ok(());
-        }
-        let (topic, partitions) = self.home.own_topic();
-        let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY * 3));
-        let made =
-            admin::create_topics(&self.client, &[NewTopic::new(topic.clone(), partitions)], patience).await;
-        made.map_err(|error| {
-            let what =
-                format!("making topic {topic}, which has no records and remembers the job (CREATE on it)");
-            JobError::kafka(what, error)
-        })?;
-        let there = self.partitions_of(&topic).await?;
-        if there >= usize::try_from(partitions).unwrap_or(usize::MAX) {
-            return Ok(());
-        }
-        Err(JobError::NeedsPerson {
-            code: Code::TopicChanged,
-            message: format!(
-                "job {}: topic {topic} has {there} partitions, and needs one for each of {partitions} shards; it holds \
-                 nothing but offsets of this job, so delete it or add partitions",
-                self.start.plan.name
-            ),
-            incident: None,
-        })
-    }
-
-    /// 0 where there is no such topic.
-    async fn partitions_of(&self, topic: &str) -> Result<usize, JobError> {
-        let found = crate::source::described_topics(&self.client, &[topic]).await;
-        let found = found.map_err(|error| JobError::kafka(format!("looking at topic {topic}"), error))?;
-        let Some(found) = found.first().filter(|topic| topic.error != Some(UNKNOWN_TOPIC)) else {
-            return Ok(0);
-        };
-        found.usable().map_err(|error| JobError::kafka(format!("looking at topic {topic}"), error))?;
-        Ok(found.partitions.len())
-    }
-
-    /// Offsets where the former life had bookmarks and this one will have none, with nothing beside them: bookmarks of two
-    /// lives together are nobody's progress.
-    async fn former_places(&self) -> Result<Vec<OffsetToCommit>, JobError> {
-        let offsets = self.group_offsets().await?;
-        let own = self.home.places();
-        let is_given_up = |offset: &admin::CommittedOffset| {
-            let is_marked =
-                Bookmark::parse(&offset.metadata).is_ok_and(|mark| mark.job == self.start.plan.name);
-            is_marked && !own.contains(&(offset.topic.clone(), offset.partition))
-        };
-        let unmarked = |offset: admin::CommittedOffset| OffsetToCommit {
-            topic: offset.topic,
-            partition: offset.partition,
-            offset: offset.offset,
-            leader_epoch: None,
-            metadata: String::new(),
-        };
-        Ok(offsets.committed.into_iter().filter(is_given_up).map(unmarked).collect())
-    }
-
-    /// One transaction with all positions, and with the offsets of places that are given up.
     async fn commit_genesis(
         &self,
-        id: &TransactionalId,
-        cleared: &Cleared,
+        identity: Identity,
         given_up: Vec<OffsetToCommit>,
     ) -> Result<(), JobError> {
-        let identity: Identity = cleared.0[id];
-        let (transactional_id, version) = (id.clone(), self.version);
-        let carrier = Carrier { transactional_id, identity, version, partitions: Vec::new() };
-        let mut offsets = given_up;
-        for (&shard, splits) in &self.start.record.layout.shards {
-            let genesis = &self.start.record.genesis;
-            let positions =
-                splits.iter().filter_map(|split| Some((split.clone(), genesis.get(split)?.clone())));
-            offsets.extend(self.home.offsets(shard, Epoch::GENESIS, identity, &positions.collect()));
-        }
-        let ending = self.ending();
-        ending.send_offsets(&carrier, &offsets).await?;
-        self.start.own.ending(id, identity, version);
-        match ending.commit(&carrier, || {}).await {
-            EndTxnAnswer::Committed { next } => self.start.own.add(id, next),
-            answer => return Err(ending.not_committed(Epoch::GENESIS, &carrier, &answer)),
-        }
-        self.start.begun.store(true, Ordering::Relaxed);
-        // Told while its coordinator still knows how it ended: clearing the id makes it forget.
-        let places = self.home.places().into_iter().cloned().collect();
-        ending.tell(&carrier, &places).await?;
+        let beginning = Beginning {
+            layout: &self.start.record.layout,
+            positions: &self.start.record.genesis,
+            home: &self.home,
+            given_up,
+        };
+        self.commit_beginning(
+            identity,
+            beginning,
+            |_| {},
+            || self.start.begun.store(true, Ordering::Relaxed),
+        )
+        .await?;
         tracing::info!(job = %self.start.plan.name, "start positions are committed");
         Ok(())
     }
@@ -283,7 +201,7 @@ impl TransactionDecider {
     /// The one slot of the chain: behind it records are read, so that without offsets the job has lost them.
     async fn record_genesis(&self) -> Result<(), JobError> {
         let RecordAt::Store { chain, .. } = &self.start.record_at else { return Ok(()) };
-        let ids = [(self.client.cluster_id().to_owned(), self.ids())].into();
+        let ids = [(self.client.cluster_id().to_owned(), self.ids().all())].into();
         let by = format!("process {}", std::process::id());
         let slot = Slot {
             number: SlotNumber::FIRST,

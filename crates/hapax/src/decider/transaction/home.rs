@@ -11,8 +11,8 @@ use crate::{
     limits,
 };
 use hapax_commit::{
-    Bookmark, Epoch, Identity, JobRecord, Layout, Name, Position, Positions, ProducerEpoch, ProducerId,
-    Reading, ShardId, SplitId, TopicId,
+    Bookmark, CarriedPositions, Epoch, Identity, Layout, Marked, Name, Position, Positions, Present,
+    ProducerEpoch, ProducerId, Reading, ShardId, SplitId, TopicId,
     bookmark::{self, CARRIER_OFFSET},
 };
 use hapax_host::Deadline;
@@ -31,6 +31,8 @@ pub(super) struct Home {
     layout: u32,
     shards: u32,
     splits: u32,
+    /// How many shards the job has ever had.
+    ever: u32,
     /// Topic and partition of each split (group) or shard (carrier).
     places: BTreeMap<Key, (String, i32)>,
 }
@@ -53,25 +55,56 @@ pub(super) fn group(job: &Name) -> String {
 }
 
 impl Home {
-    /// The home of a job's record.
-    pub(super) async fn of(start: &TransactionStart, sink: &Client) -> Result<Self, JobError> {
-        let TransactionStart { plan, record, .. } = start;
-        let in_group = places_in_group(start, sink).await?.filter(are_distinct);
+    /// The home that a layout has, as the pipeline stands.
+    pub(super) async fn planned(
+        start: &TransactionStart,
+        layout: &Layout,
+        sink: &Client,
+    ) -> Result<Self, JobError> {
+        let in_group = places_in_group(start, layout, sink).await?.filter(are_distinct);
         let (kind, places) = match in_group {
             Some(places) => (bookmark::Home::Group, places),
-            None => (bookmark::Home::Carrier, places_on_carrier(record)),
+            None => (bookmark::Home::Carrier, places_on_carrier(&start.plan.name, layout)),
         };
-        let layout = &record.layout;
-        let home = Self {
-            kind,
-            job: plan.name.clone(),
-            layout: layout.number,
-            shards: layout.shards.len() as u32,
-            splits: layout.shards.values().map(|splits| splits.len() as u32).sum(),
-            places,
+        Ok(Self::with(&start.plan.name, kind, layout, places))
+    }
+
+    /// The home that bookmarks are found in, whatever the pipeline has become since.
+    pub(super) fn found(job: &Name, present: &Present) -> Self {
+        let splits = present.splits.iter().map(|(split, place)| (Key::Split(split.clone()), place.clone()));
+        let shards = present.shards.iter().map(|(shard, place)| (Key::Shard(*shard), place.clone()));
+        Self::with(job, present.home, &present.layout, splits.chain(shards).collect()).ever(present.ever)
+    }
+
+    /// The home of the same splits in other shards.
+    pub(super) fn reshaped(&self, layout: &Layout) -> Self {
+        let places = match self.kind {
+            bookmark::Home::Group => self.places.clone(),
+            bookmark::Home::Carrier => places_on_carrier(&self.job, layout),
         };
-        home.check_room(layout, &start.record.genesis, metadata_limit(start, sink).await)?;
-        Ok(home)
+        Self::with(&self.job, self.kind, layout, places).ever(self.ever)
+    }
+
+    fn with(job: &Name, kind: bookmark::Home, layout: &Layout, places: BTreeMap<Key, (String, i32)>) -> Self {
+        let shards = layout.shards.len() as u32;
+        let splits = layout.shards.values().map(|splits| splits.len() as u32).sum();
+        Self { kind, job: job.clone(), layout: layout.number, shards, splits, ever: shards, places }
+    }
+
+    /// The same of a job that has had so many shards before.
+    pub(super) fn ever(mut self, ever: u32) -> Self {
+        self.ever = self.ever.max(ever);
+        self
+    }
+
+    /// How many shards the job has ever had.
+    pub(super) fn shards_ever(&self) -> u32 {
+        self.ever
+    }
+
+    /// Do the same splits or shards stand in the same places?
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (self.kind, &self.places) == (other.kind, &other.places)
     }
 
     /// The group.
@@ -106,74 +139,122 @@ impl Home {
         keys.filter_map(|key| self.places.get(&key).cloned()).collect()
     }
 
-    /// The offsets of a shard's epoch, every one of them.
+    /// What a shard's epoch commits: its offsets, every one of them, and what does not fit beside them in `room` bytes.
     pub(super) fn offsets(
         &self,
         shard: ShardId,
         epoch: Epoch,
         by: Identity,
         positions: &Positions,
-    ) -> Vec<OffsetToCommit> {
-        let bookmark = |positions: Positions| Bookmark {
+        room: usize,
+    ) -> Carried {
+        let bookmark = |at: Reading| Bookmark {
             job: self.job.clone(),
             layout: self.layout,
             shards: self.shards,
+            most: if self.ever > self.shards { self.ever } else { 0 },
             splits: self.splits,
             shard,
             epoch,
             by,
-            at: Reading::Positions(positions),
+            at,
         };
         match self.kind {
-            bookmark::Home::Group => positions
-                .iter()
-                .map(|(split, position)| {
-                    let (topic, partition) = &self.places[&Key::Split(split.clone())];
-                    OffsetToCommit {
-                        topic: topic.clone(),
-                        partition: *partition,
-                        offset: i64::try_from(position.next).unwrap_or(i64::MAX),
-                        leader_epoch: position.leader_epoch,
-                        metadata: bookmark([(split.clone(), position.clone())].into()).to_text(),
-                    }
-                })
-                .collect(),
+            bookmark::Home::Group => Carried::in_place(
+                positions
+                    .iter()
+                    .map(|(split, position)| {
+                        let (topic, partition) = &self.places[&Key::Split(split.clone())];
+                        OffsetToCommit {
+                            topic: topic.clone(),
+                            partition: *partition,
+                            offset: i64::try_from(position.next).unwrap_or(i64::MAX),
+                            leader_epoch: position.leader_epoch,
+                            metadata: bookmark(Reading::Positions(
+                                [(split.clone(), position.clone())].into(),
+                            ))
+                            .to_text(),
+                        }
+                    })
+                    .collect(),
+            ),
             bookmark::Home::Carrier => {
                 let (topic, partition) = &self.places[&Key::Shard(shard)];
-                vec![OffsetToCommit {
+                let offset = |metadata| OffsetToCommit {
                     topic: topic.clone(),
                     partition: *partition,
                     offset: CARRIER_OFFSET,
                     leader_epoch: None,
-                    metadata: bookmark(positions.clone()).to_text(),
-                }]
+                    metadata,
+                };
+                let text = bookmark(Reading::Positions(positions.clone())).to_text();
+                if length(&text) <= room {
+                    return Carried::in_place(vec![offset(text)]);
+                }
+                let (job, positions) = (self.job.clone(), positions.clone());
+                let object = CarriedPositions { job, shard, epoch, by, positions };
+                let pointer = bookmark(Reading::Object(object.name().to_text())).to_text();
+                Carried { offsets: vec![offset(pointer)], object: Some(object) }
             }
         }
     }
 
-    /// What will ever stand beside an offset has room there: asked before the first record is read.
-    fn check_room(&self, layout: &Layout, genesis: &Positions, limit: usize) -> Result<(), JobError> {
+    /// What will ever stand beside an offset has room there: asked before the first record is read. On a carrier topic, what
+    /// has none goes to the store.
+    pub(super) fn check_room(
+        &self,
+        layout: &Layout,
+        genesis: &Positions,
+        limit: usize,
+        has_store: bool,
+    ) -> Result<(), JobError> {
+        if has_store && self.kind == bookmark::Home::Carrier {
+            return Ok(());
+        }
         let by = Identity { producer_id: ProducerId(i64::MAX), producer_epoch: ProducerEpoch(i16::MAX) };
         for (&shard, splits) in &layout.shards {
             let longest = splits.iter().map(|split| (split.clone(), longest(genesis.get(split)))).collect();
-            let offsets = self.offsets(shard, Epoch(u64::MAX), by, &longest);
-            let size = offsets.iter().map(|offset| offset.metadata.encode_utf16().count()).max();
+            let carried = self.offsets(shard, Epoch(u64::MAX), by, &longest, usize::MAX);
+            let size = carried.offsets.iter().map(|offset| length(&offset.metadata)).max();
             if let Some(size) = size.filter(|&size| size > limit) {
                 return Err(JobError::Configuration {
                     code: Code::Contradiction,
                     message: format!(
                         "job {}: the positions of shard {shard} ({} splits) take up to {size} bytes beside a committed \
                          offset, and the broker takes {limit} (offset.metadata.max.bytes); raise that, set run.shards \
-                         to more than {}, or set decider = \"checkpoint\" with a [checkpoint] store",
+                         to more than {}, or give the job a [checkpoint] store{}",
                         self.job,
                         splits.len(),
-                        self.shards
+                        self.shards,
+                        if has_store {
+                            " and decider = \"checkpoint\""
+                        } else {
+                            ", which takes what has no room"
+                        }
                     ),
                 });
             }
         }
         Ok(())
     }
+}
+
+/// What a shard's epoch commits.
+pub(super) struct Carried {
+    pub(super) offsets: Vec<OffsetToCommit>,
+    /// The positions that an offset points to.
+    pub(super) object: Option<CarriedPositions>,
+}
+
+impl Carried {
+    pub(super) fn in_place(offsets: Vec<OffsetToCommit>) -> Self {
+        Self { offsets, object: None }
+    }
+}
+
+/// As a broker counts what stands beside an offset.
+fn length(text: &str) -> usize {
+    text.encode_utf16().count()
 }
 
 /// The longest position that a split may come to.
@@ -194,6 +275,7 @@ fn are_distinct(places: &BTreeMap<Key, (String, i32)>) -> bool {
 /// The partitions that the splits are; `None` where a source is not Kafka, or on another cluster.
 async fn places_in_group(
     start: &TransactionStart,
+    layout: &Layout,
     sink: &Client,
 ) -> Result<Option<BTreeMap<Key, (String, i32)>>, JobError> {
     let mut places = BTreeMap::new();
@@ -205,31 +287,31 @@ async fn places_in_group(
             return Ok(None);
         }
         let prefix = format!("{}/", source.name());
-        let splits = start.record.layout.shards.values().flatten();
+        let splits = layout.shards.values().flatten();
         for split in splits.filter(|split| split.0.starts_with(&prefix)) {
             if let Some((topic, partition)) = source.kafka_partition(split) {
                 places.insert(Key::Split(split.clone()), (topic.to_owned(), partition));
             }
         }
     }
-    let count = start.record.layout.shards.values().flatten().count();
+    let count = layout.shards.values().flatten().count();
     Ok(Some(places).filter(|places| places.len() == count))
 }
 
-fn places_on_carrier(record: &JobRecord) -> BTreeMap<Key, (String, i32)> {
-    let topic = carrier_of(&record.job);
+fn places_on_carrier(job: &Name, layout: &Layout) -> BTreeMap<Key, (String, i32)> {
+    let topic = carrier_of(job);
     let place = |shard: &ShardId| {
         let partition = i32::try_from(shard.0).unwrap_or(i32::MAX);
         (Key::Shard(*shard), (topic.clone(), partition))
     };
-    record.layout.shards.keys().map(place).collect()
+    layout.shards.keys().map(place).collect()
 }
 
 fn carrier_of(job: &Name) -> String {
     format!("{job}.progress")
 }
 
-async fn metadata_limit(start: &TransactionStart, sink: &Client) -> usize {
+pub(super) async fn metadata_limit(start: &TransactionStart, sink: &Client) -> usize {
     let patience = Deadline::after(start.host.now(), Some(limits::REPORT_EVERY));
     match admin::broker_config(sink, "offset.metadata.max.bytes", patience).await {
         Ok(value) => value.and_then(|value| value.parse().ok()).unwrap_or(limits::OFFSET_METADATA_BYTES),
@@ -248,8 +330,11 @@ pub(crate) async fn bookmarked_by(
     client: &Client,
     job: &Name,
     patience: Deadline,
-) -> Result<Vec<Bookmark>, ClientError> {
+) -> Result<Vec<Marked>, ClientError> {
     let offsets = admin::committed_offsets(client, &group(job), false, patience).await?;
-    let mark = |offset: &CommittedOffset| Bookmark::parse(&offset.metadata).ok();
-    Ok(offsets.committed.iter().filter_map(mark).filter(|mark| mark.job == *job).collect())
+    let marked = |offset: CommittedOffset| {
+        let mark = Bookmark::parse(&offset.metadata).ok().filter(|mark| mark.job == *job)?;
+        Some(Marked { topic: offset.topic, partition: offset.partition, mark })
+    };
+    Ok(offsets.committed.into_iter().filter_map(marked).collect())
 }

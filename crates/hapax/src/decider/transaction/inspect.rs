@@ -29,6 +29,7 @@ pub(crate) async fn carried_transactions(
     let marks = bookmarked_by(&client, &plan.name, patience).await;
     let marks = marks
         .map_err(|error| JobError::kafka(format!("reading the offsets of group {}", plan.name), error))?;
+    let marks: Vec<Bookmark> = marks.into_iter().map(|one| one.mark).collect();
     let shards = marks.iter().map(|mark| mark.shards).max().ok_or_else(|| JobError::Configuration {
         code: Code::Usage,
         message: format!(

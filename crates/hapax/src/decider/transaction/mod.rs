@@ -4,12 +4,14 @@
 //! commit phase, so nothing is ever resolved: a transaction that was not committed is read and written again.
 //!
 //! ```text
-//! look at every id -> (genesis) -> clear every id -> read stable offsets -> judge -> left-open partitions -> write
+//! look at every id -> (genesis, or a change) -> clear every id -> read stable offsets -> judge -> left-open partitions
+//!                                                                                              -> write
 //! ```
 //!
 //! Progress is read after every id is cleared, or an older run could still commit behind the reader's back; `Cleared` is
 //! the proof that the compiler asks for.
 
+mod beginning;
 mod drive;
 mod ending;
 mod finished;
@@ -17,12 +19,16 @@ mod genesis;
 mod home;
 mod identity;
 mod inspect;
+mod object;
 mod offset;
+mod relayout;
 mod take_over;
 
 pub(crate) use home::bookmarked_by;
 pub(crate) use identity::OwnIdentities;
 pub(crate) use inspect::{carried_transactions, nothing_to_end};
+pub(crate) use object::resolved;
+pub(crate) use relayout::{changed_meanwhile, not_begun};
 
 use super::{Decider, RunEnd, ShardLinks, Takeover, brokers::Brokers};
 use crate::{
@@ -34,12 +40,12 @@ use crate::{
     stop::StopSignal,
 };
 use hapax_commit::{
-    DeciderKind, Identity, JobRecord, LaneId, Name, ShardId, TransactionVersion, TransactionalId, bookmark,
-    evidence::Described,
+    DeciderKind, Identity, JobRecord, LaneId, Name, Present, ShardId, TransactionVersion, TransactionalId,
+    bookmark, evidence::Described, present::Ids,
 };
 use hapax_host::Host;
 use hapax_kafka::Client;
-use hapax_store::Chain;
+use hapax_store::{Chain, PositionObjects};
 use home::Home;
 use std::{
     collections::BTreeMap,
@@ -77,6 +83,10 @@ pub(crate) struct TransactionStart {
     pub(crate) brokers: Brokers,
     pub(crate) record: JobRecord,
     pub(crate) record_at: RecordAt,
+    /// What whole bookmarks say of the job.
+    pub(crate) present: Option<Present>,
+    /// Where positions go that have no room beside an offset.
+    pub(crate) objects: Option<PositionObjects>,
     pub(crate) transaction_timeout: Duration,
     pub(crate) crash: Arc<dyn CrashPoints>,
     pub(crate) counters: Arc<Counters>,
@@ -94,6 +104,8 @@ pub(crate) struct TransactionDecider {
     client: Client,
     version: TransactionVersion,
     home: Home,
+    /// Bytes that the broker keeps beside an offset.
+    room: usize,
     /// What coordinators said of every id before it was cleared.
     looks: Vec<(TransactionalId, Described)>,
     cleared: Option<Cleared>,
@@ -112,9 +124,19 @@ impl TransactionDecider {
         let version = client.transaction_version().await;
         let version =
             version.map_err(|error| JobError::kafka("asking for the transaction version", error))?;
-        let home = Home::of(&start, &client).await?;
+        let home = match &start.present {
+            Some(present) => Home::found(&start.plan.name, present),
+            None => Home::planned(&start, &start.record.layout, &client).await?,
+        };
+        let room = home::metadata_limit(&start, &client).await;
+        home.check_room(&start.record.layout, &start.record.genesis, room, start.objects.is_some())?;
         let looks = Vec::new();
-        Ok(Self { start, cluster, client, version, home, looks, cleared: None, progress: None })
+        Ok(Self { start, cluster, client, version, home, room, looks, cleared: None, progress: None })
+    }
+
+    /// How long transactions may stay open.
+    pub(crate) fn transaction_timeout(&self) -> Duration {
+        self.start.transaction_timeout
     }
 
     fn shards(&self) -> impl Iterator<Item = ShardId> {
@@ -125,8 +147,9 @@ impl TransactionDecider {
         LaneId { cluster: self.cluster.clone(), shard }
     }
 
-    fn ids(&self) -> Vec<TransactionalId> {
-        self.shards().flat_map(|shard| self.lane(shard).transactional_ids(&self.start.plan.name)).collect()
+    /// The ids of every shard that the job has ever had.
+    fn ids(&self) -> Ids {
+        Ids::of(&self.start.plan.name, &self.cluster, self.home.shards_ever())
     }
 }
 

@@ -14,9 +14,10 @@ use crate::{
 };
 use futures::{StreamExt, stream};
 use hapax_commit::{
-    Identity, Positions, ShardId, TransactionVersion, TransactionalId,
+    Identity, ShardId, TransactionVersion, TransactionalId,
     bookmark::{self, FoundOffset, Progress, ProgressFault},
     evidence::{Described, TransactionState},
+    present,
 };
 use hapax_host::Deadline;
 use hapax_kafka::transaction::{self, EndTxnAnswer, LeftOpenEnd};
@@ -32,16 +33,15 @@ impl TransactionDecider {
         if self.is_new().await? {
             self.begin().await?;
         }
-        let ids = self.ids();
-        let cleared = self.clear(&ids).await?;
+        let cleared = self.clear_in_turn(&self.ids().steps_of_start()).await?;
         let found = self.stable_offsets(&cleared).await?;
         let progress = self.judge(&found).await?;
         let identities = self.shards().map(|shard| (self.lane(shard), self.identities(&cleared, shard)));
         let takeover = Takeover {
             epochs: self.shards().map(|shard| (shard, progress.epoch(shard).next())).collect(),
-            positions: progress.shards.values().flat_map(|shard| shard.positions.clone()).collect(),
+            positions: progress.positions(),
             identities: identities.collect(),
-            finished: is_finished(&progress),
+            finished: present::is_finished(&progress.positions()),
         };
         tracing::info!(job = %self.start.plan.name, shards = progress.count, "took the job over");
         self.cleared = Some(cleared);
@@ -50,9 +50,9 @@ impl TransactionDecider {
     }
 
     /// What coordinators say of every id.
-    async fn look(&mut self) {
+    pub(super) async fn look(&mut self) {
         self.looks = Vec::new();
-        self.look_at(&self.ids()).await;
+        self.look_at(&self.ids().all()).await;
     }
 
     /// What coordinators say of these ids, beside those that were looked at.
@@ -69,7 +69,16 @@ impl TransactionDecider {
         self.looks.extend(looks);
     }
 
-    fn check_taken_over(&self) -> Result<(), JobError> {
+    /// Ends a run whose process has lost the job to another one, before anything else is said about it.
+    pub(crate) async fn refuse_taken_over(&mut self) -> Result<(), JobError> {
+        if self.start.own.all().is_empty() {
+            return Ok(());
+        }
+        self.look().await;
+        self.check_taken_over()
+    }
+
+    pub(super) fn check_taken_over(&self) -> Result<(), JobError> {
         if !bookmark::is_taken_over(&self.start.own.all(), &self.looks) {
             return Ok(());
         }
@@ -78,6 +87,18 @@ impl TransactionDecider {
             by: "its coordinators know every id of the job under an identity that is not of this process"
                 .into(),
         })
+    }
+
+    /// Clears ids, one step after the other.
+    pub(super) async fn clear_in_turn(
+        &mut self,
+        steps: &[Vec<TransactionalId>],
+    ) -> Result<Cleared, JobError> {
+        let mut cleared = Cleared(BTreeMap::new());
+        for step in steps {
+            cleared.0.extend(self.clear(step).await?.0);
+        }
+        Ok(cleared)
     }
 
     /// Ends what is open under ids and fences them.
@@ -153,10 +174,11 @@ impl TransactionDecider {
     }
 
     pub(super) async fn judge(&self, found: &[FoundOffset]) -> Result<Progress, JobError> {
-        let progress = match bookmark::read_progress(&self.start.plan.name, self.home.kind, found) {
+        let mut progress = match bookmark::read_progress(&self.start.plan.name, self.home.kind, found) {
             Ok(progress) => progress,
             Err(fault) => return Err(self.progress_lost(&self.told(&fault, found).await)),
         };
+        self.read_objects(&mut progress).await?;
         let layout = &self.start.record.layout;
         if (progress.layout, progress.count as usize) != (layout.number, layout.shards.len()) {
             return Err(JobError::Run {
@@ -196,6 +218,11 @@ impl TransactionDecider {
             [] => fault.to_string(),
             _ => format!("{fault}; without a committed offset: {}", missing.join(", ")),
         }
+    }
+
+    /// Has the job a layout that could be changed? What is committed of it may not be whole.
+    pub(crate) async fn is_begun(&self) -> Result<bool, JobError> {
+        Ok(!self.is_new().await?)
     }
 
     /// Is nothing committed yet that this life of the job would go on from?
@@ -244,10 +271,4 @@ impl TransactionDecider {
         let place = (&self.cluster, &self.client);
         Ok(written(&self.start.plan, &self.start.sources.clusters, place).await?.into_iter().collect())
     }
-}
-
-/// A bounded job whose every split is read to its end: each position was committed with what it stands behind.
-fn is_finished(progress: &Progress) -> bool {
-    let positions: Positions = progress.shards.values().flat_map(|shard| shard.positions.clone()).collect();
-    !positions.is_empty() && positions.values().all(hapax_commit::Position::at_end)
 }
