@@ -35,6 +35,9 @@ const NAME: &str = "hapax ";
 pub struct Bookmark {
     /// The job.
     pub job: Name,
+    /// What the pipeline calls the cluster, after which the job's ids are named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Name>,
     /// Number of the layout.
     pub layout: u32,
     /// Shards of the layout.

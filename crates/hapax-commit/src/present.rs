@@ -48,6 +48,8 @@ impl Marked {
 pub struct Present {
     /// Where they stand.
     pub home: Home,
+    /// What the cluster was called, after which its ids are named, as far as the newest ones tell.
+    pub cluster: Option<Name>,
     /// Which shard reads what.
     pub layout: Layout,
     /// Where every split goes on.
@@ -72,6 +74,7 @@ impl Present {
         let home = if of_newest.iter().any(is_carrier) { Home::Carrier } else { Home::Group };
         let mut present = Self {
             home,
+            cluster: newest.cluster.clone(),
             layout: Layout { number, shards: (0..count).map(|n| (ShardId(n), Vec::new())).collect() },
             positions: Positions::new(),
             ever: marks.iter().map(|one| one.mark.ever()).max().unwrap_or(count).min(most),

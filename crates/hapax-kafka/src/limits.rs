@@ -97,3 +97,9 @@ pub const MARKER_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// How long one look for a marker may take, and how long a partition must be said not to be there until it is believed.
 pub const MARKER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of offsets in one TxnOffsetCommit, in sum about: a quarter of what topics take in a batch by default.
+pub(crate) const OFFSETS_REQUEST_BYTES: usize = 256 * 1024;
+
+/// What the record of an offset has beside its topic, group and metadata, about.
+pub(crate) const OFFSET_RECORD_BYTES: usize = 128;

@@ -4,11 +4,11 @@
 
 use super::Effect;
 use crate::{
-    evidence::{EndTxnAnswer, LaneFate, LaneLook, PartitionLook, judge_lane, judge_markers},
+    evidence::{EndTxnAnswer, LaneFate, LaneLook, PartitionEnd, PartitionLook, judge_lane, judge_markers},
     handle::Handle,
     limits::{LOOKS_BEFORE_INCIDENT, REFUSALS_BEFORE_INCIDENT},
 };
-use alloc::{boxed::Box, format};
+use alloc::{boxed::Box, format, string::String};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Case {
@@ -118,6 +118,14 @@ impl Case {
             panic!("nobody looks at {}", self.handle.at());
         };
         self.fate = judge_lane(&self.handle, look);
+        // A leader that is away for a moment may have a control batch that says otherwise.
+        if let (LaneFate::Committed | LaneFate::Aborted, Some(why)) = (&self.fate, unread(look))
+            && self.oddities < LOOKS_BEFORE_INCIDENT
+        {
+            self.fate = LaneFate::InFlight(why);
+            self.oddities += 1;
+            return Next::Do(Box::new(self.look_again(true)));
+        }
         match &self.fate {
             LaneFate::BrokersAhead(_) | LaneFate::BrokersBehind(_) => return Next::OutOfStep,
             LaneFate::Undetermined(_) if !markers => return Next::Do(Box::new(self.look(true))),
@@ -205,4 +213,12 @@ impl Case {
     fn ask_back(&self) -> Effect {
         Effect::ReadBack { handle: self.handle.clone(), attempt: self.attempt }
     }
+}
+
+/// A partition whose control batch was asked for and could not be read.
+fn unread(look: &LaneLook) -> Option<String> {
+    look.markers.iter().flatten().find_map(|partition| match &partition.end {
+        PartitionEnd::Unread(why) => Some(format!("{}-{}: {why}", partition.topic, partition.partition)),
+        _ => None,
+    })
 }

@@ -33,6 +33,7 @@ fn bookmark(shard: u32, epoch: u64, partition: u32, next: u64) -> Bookmark {
     };
     Bookmark {
         job: job(),
+        cluster: None,
         layout: 1,
         shards: 2,
         most: 0,

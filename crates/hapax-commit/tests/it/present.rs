@@ -20,6 +20,7 @@ fn position(next: u64, end: Option<u64>) -> Position {
 fn mark(shard: u32, splits: u32, positions: Positions) -> Bookmark {
     Bookmark {
         job: name("orders"),
+        cluster: Some(Name::new("main").unwrap()),
         layout: 3,
         shards: 2,
         most: 7,

@@ -70,14 +70,32 @@ pub async fn commit_offsets(
     if transaction.version == TransactionVersion::V1 {
         add_offsets(client, transaction, group, deadline).await?;
     }
-    let request = commit_request(transaction, group, offsets);
-    let mut retry = Retry::new(client, RequestKind::TxnOffsetCommit, group, deadline);
-    loop {
-        match commit_once(client, transaction.version, group, offsets.len(), &request, &retry).await {
-            Ok(()) => return Ok(()),
-            Err(error) => retry.again(error).await?,
+    for part in parts(offsets) {
+        let request = commit_request(transaction, group, part);
+        let mut retry = Retry::new(client, RequestKind::TxnOffsetCommit, group, deadline);
+        while let Err(error) =
+            commit_once(client, transaction.version, group, part.len(), &request, &retry).await
+        {
+            retry.again(error).await?;
         }
     }
+    Ok(())
+}
+
+/// A coordinator writes each request as one batch, which must not be larger than its topic takes. The transaction makes one
+/// of them all.
+fn parts(offsets: &[OffsetToCommit]) -> Vec<&[OffsetToCommit]> {
+    let (mut parts, mut from, mut bytes) = (Vec::new(), 0, 0);
+    for (at, offset) in offsets.iter().enumerate() {
+        let size = limits::OFFSET_RECORD_BYTES + offset.topic.len() + offset.metadata.len();
+        if at > from && bytes + size > limits::OFFSETS_REQUEST_BYTES {
+            parts.push(&offsets[from..at]);
+            (from, bytes) = (at, 0);
+        }
+        bytes += size;
+    }
+    parts.push(&offsets[from..]);
+    parts
 }
 
 async fn add_offsets(

@@ -46,16 +46,19 @@ impl Life {
         // From here on the offsets are those of the life that was begun.
         self.fresh = false;
         // Also where nothing is left to do: what was committed last may not be told to every partition yet.
-        match decider.end_left_open().await {
+        let told = match decider.end_left_open().await {
+            // Its offsets still name the transaction that a partition may have to be told of.
             Err(JobError::Configuration { message, .. }) if takeover.finished => {
                 let job = &self.plan.name;
-                tracing::info!(%job, "the job has finished, and a topic that it wrote to is gone: {message}");
+                tracing::warn!(%job, "the job has finished, and a topic that it wrote to is gone: {message}");
+                false
             }
-            told => told?,
-        }
-        if takeover.finished {
+            told => told.map(|()| true)?,
+        };
+        if takeover.finished && told {
             decider.recommit().await;
-        } else {
+        }
+        if !takeover.finished {
             self.check_surroundings(&clusters, &decider).await?;
             self.look_at_durability(&clusters).await?;
         }
@@ -180,7 +183,7 @@ impl Life {
                     let wait = self.host.jitter(limits::CHANGE_PAUSE);
                     tracing::warn!(%job, "{}; tried again in {wait:?}", error.chain());
                     self.host.sleep(wait).await;
-                    self.own_identities = Default::default();
+                    self.own_identities.forget();
                 }
                 Err(error) => return Err(error),
             }

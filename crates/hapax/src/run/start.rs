@@ -387,7 +387,9 @@ impl Begin<'_> {
             // Another first start may have made the record since, and begun with the ids.
             stored = self.stored().await?;
             if stored.is_none() {
-                self.refuse_bookmarked(brokers).await?;
+                if self.plan.decider() == DeciderKind::Checkpoint {
+                    self.refuse_bookmarked(brokers).await?;
+                }
                 return Err(lost);
             }
         }

@@ -98,6 +98,9 @@ impl TransactionDecider {
             return Ok(());
         }
         let (topic, partitions) = home.own_topic();
+        if self.partitions_of(&topic).await? >= partitions {
+            return Ok(());
+        }
         let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY * 3));
         let made =
             admin::create_topics(&self.client, &[NewTopic::new(topic.clone(), partitions)], patience).await;

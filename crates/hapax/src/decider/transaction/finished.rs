@@ -3,8 +3,9 @@
 //! Owns that its offsets do not expire as long as somebody starts it: brokers would forget with them that it has
 //! finished, and it would have to be begun anew.
 
-use super::TransactionDecider;
+use super::{TransactionDecider, object, take_over::AT_ONCE};
 use crate::{error::JobError, limits};
+use futures::{StreamExt, TryStreamExt, stream};
 use hapax_commit::{ShardId, ledger::Carrier};
 use hapax_kafka::transaction::EndTxnAnswer;
 
@@ -13,17 +14,17 @@ impl TransactionDecider {
     /// and left: a topic that was read to its end may be gone.
     pub(crate) async fn recommit(&self) {
         let (host, job) = (&self.start.host, &self.start.plan.name);
-        for shard in self.shards().filter(|shard| self.has_place(*shard)) {
-            let told = match host.timeout(limits::REPORT_EVERY, self.recommitted(shard)).await {
-                Some(Ok(())) => continue,
-                Some(Err(error)) => error.chain(),
-                None => format!("no answer within {:?}", limits::REPORT_EVERY),
-            };
-            tracing::warn!(
-                %job, %shard,
-                "the job has finished, and its offsets could not be committed again: {told}; brokers forget them some time"
-            );
-        }
+        let shards: Vec<_> = self.shards().filter(|shard| self.has_place(*shard)).collect();
+        let recommitted = stream::iter(shards).map(|shard| self.recommitted(shard)).buffer_unordered(AT_ONCE);
+        let told = match host.timeout(limits::REPORT_EVERY, recommitted.try_collect::<()>()).await {
+            Some(Ok(())) => return,
+            Some(Err(error)) => error.chain(),
+            None => format!("no answer within {:?}", limits::REPORT_EVERY),
+        };
+        tracing::warn!(
+            %job,
+            "the job has finished, and its offsets could not all be committed again: {told}; brokers forget them some time"
+        );
     }
 
     async fn recommitted(&self, shard: ShardId) -> Result<(), JobError> {
@@ -43,6 +44,11 @@ impl TransactionDecider {
             answer => return Err(ending.not_committed(epoch, &carrier, &answer)),
         }
         let places = self.home.places_of(&self.start.record.layout, shard);
-        ending.tell(&carrier, &places).await
+        ending.tell(&carrier, &places).await?;
+        if let (Some(objects), Some(former), Some(_)) = (&self.start.objects, &known.object, &carried.object)
+        {
+            object::removed(objects.clone(), vec![former.clone()]).await;
+        }
+        Ok(())
     }
 }

@@ -17,7 +17,7 @@ use hapax_commit::{
 use hapax_host::Deadline;
 use hapax_kafka::transaction::{self, ListFilter, OffsetToCommit};
 use hapax_store::PutOutcome;
-use std::sync::atomic::Ordering;
+use std::{collections::BTreeSet, sync::atomic::Ordering};
 
 impl TransactionDecider {
     /// Commits genesis, if nobody else has, and records that.
@@ -26,8 +26,15 @@ impl TransactionDecider {
             RecordAt::Store { overwrites, .. } | RecordAt::Nowhere { overwrites } => overwrites,
             RecordAt::Offsets { .. } => false,
         };
-        if !overwrites && matches!(self.start.record_at, RecordAt::Nowhere { .. }) {
-            self.refuse_past().await?;
+        match &self.start.record_at {
+            RecordAt::Nowhere { overwrites: false } => self.refuse_past().await?,
+            // A store that the job has got since, or an empty one in place of its own.
+            RecordAt::Store { overwrites: false, .. }
+                if bookmark::judge_past(&self.ids().lock, &self.looks) == Past::None =>
+            {
+                self.refuse_remembered().await?;
+            }
+            RecordAt::Nowhere { .. } | RecordAt::Store { .. } | RecordAt::Offsets { .. } => {}
         }
         let id = self.ids().lock;
         let mut cleared = self.clear(std::slice::from_ref(&id)).await?;
@@ -42,6 +49,11 @@ impl TransactionDecider {
             let others = self.ids().others;
             self.look_at(&others).await;
             cleared.0.extend(self.clear(&others).await?.0);
+            // What the former life has committed last is named by the bookmarks that this one replaces.
+            let committed = self.committed_by_former_life().await?;
+            self.cleared = Some(cleared.clone());
+            self.left_open_ended(&committed).await?;
+            self.cleared = None;
         }
         let found = self.stable_offsets(&cleared).await?;
         if overwrites || !self.has_genesis(&found).await? {
@@ -58,6 +70,12 @@ impl TransactionDecider {
         let marks = offsets.committed.iter().filter_map(|offset| Bookmark::parse(&offset.metadata).ok());
         let ever = marks.filter(|mark| mark.job == self.start.plan.name).map(|mark| mark.ever()).max();
         Ok(ever.unwrap_or(0).min(crate::job::MAX_SHARDS))
+    }
+
+    async fn committed_by_former_life(&self) -> Result<BTreeSet<Identity>, JobError> {
+        let offsets = self.group_offsets().await?;
+        let marks = offsets.committed.iter().filter_map(|offset| Bookmark::parse(&offset.metadata).ok());
+        Ok(marks.filter(|mark| mark.job == self.start.plan.name).map(|mark| mark.by).collect())
     }
 
     /// A job without offsets that coordinators know has lost them.

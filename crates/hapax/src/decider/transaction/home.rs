@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Home {
     pub(super) kind: bookmark::Home,
     job: Name,
+    cluster: Name,
     layout: u32,
     shards: u32,
     splits: u32,
@@ -66,14 +67,15 @@ impl Home {
             Some(places) => (bookmark::Home::Group, places),
             None => (bookmark::Home::Carrier, places_on_carrier(&start.plan.name, layout)),
         };
-        Ok(Self::with(&start.plan.name, kind, layout, places))
+        Ok(Self::with((&start.plan.name, sink_cluster(&start.plan)), kind, layout, places))
     }
 
     /// The home that bookmarks are found in, whatever the pipeline has become since.
-    pub(super) fn found(job: &Name, present: &Present) -> Self {
+    pub(super) fn found(job: &Name, cluster: &Name, present: &Present) -> Self {
         let splits = present.splits.iter().map(|(split, place)| (Key::Split(split.clone()), place.clone()));
         let shards = present.shards.iter().map(|(shard, place)| (Key::Shard(*shard), place.clone()));
-        Self::with(job, present.home, &present.layout, splits.chain(shards).collect()).ever(present.ever)
+        Self::with((job, cluster), present.home, &present.layout, splits.chain(shards).collect())
+            .ever(present.ever)
     }
 
     /// The home of the same splits in other shards.
@@ -82,13 +84,19 @@ impl Home {
             bookmark::Home::Group => self.places.clone(),
             bookmark::Home::Carrier => places_on_carrier(&self.job, layout),
         };
-        Self::with(&self.job, self.kind, layout, places).ever(self.ever)
+        Self::with((&self.job, &self.cluster), self.kind, layout, places).ever(self.ever)
     }
 
-    fn with(job: &Name, kind: bookmark::Home, layout: &Layout, places: BTreeMap<Key, (String, i32)>) -> Self {
+    fn with(
+        (job, cluster): (&Name, &Name),
+        kind: bookmark::Home,
+        layout: &Layout,
+        places: BTreeMap<Key, (String, i32)>,
+    ) -> Self {
         let shards = layout.shards.len() as u32;
         let splits = layout.shards.values().map(|splits| splits.len() as u32).sum();
-        Self { kind, job: job.clone(), layout: layout.number, shards, splits, ever: shards, places }
+        let (job, cluster) = (job.clone(), cluster.clone());
+        Self { kind, job, cluster, layout: layout.number, shards, splits, ever: shards, places }
     }
 
     /// The same of a job that has had so many shards before.
@@ -150,6 +158,7 @@ impl Home {
     ) -> Carried {
         let bookmark = |at: Reading| Bookmark {
             job: self.job.clone(),
+            cluster: Some(self.cluster.clone()),
             layout: self.layout,
             shards: self.shards,
             most: if self.ever > self.shards { self.ever } else { 0 },

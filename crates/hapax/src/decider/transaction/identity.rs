@@ -5,7 +5,7 @@ use crate::limits;
 use hapax_commit::{
     Identity, ProducerEpoch, TransactionVersion, TransactionalId,
     bookmark::{self, Had},
-    evidence::Described,
+    evidence::{Described, TransactionState},
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -85,6 +85,21 @@ impl OwnIdentities {
         looks.filter_map(|look| bookmark::ended_before(look, open, version)).next()
     }
 
+    /// Has a coordinator said that this transaction is open?
+    pub(super) fn saw_open(&self, id: &TransactionalId, open: Identity) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(id).is_some_and(|of_id| of_id.looks.iter().any(|look| is_open(look, open)))
+    }
+
+    /// Runs that follow in this process are strangers to those before. What coordinators have said stays true.
+    pub(crate) fn forget(&self) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for of_id in known.values_mut() {
+            of_id.identities.clear();
+            of_id.unanswered = false;
+        }
+    }
+
     pub(super) fn all(&self) -> BTreeMap<TransactionalId, Had> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let had = |of_id: &OfId| Had {
@@ -95,6 +110,10 @@ impl OwnIdentities {
         let known = known.iter().filter(|(_, of_id)| had_one(of_id));
         known.map(|(id, of_id)| (id.clone(), had(of_id))).collect()
     }
+}
+
+fn is_open(look: &Described, open: Identity) -> bool {
+    matches!(look, Described::Known { state: TransactionState::Ongoing, identity } if *identity == open)
 }
 
 /// The identity that stands in the markers of a transaction (KIP-890), and at its coordinator once it is ended.

@@ -30,7 +30,7 @@ pub(crate) use inspect::{carried_transactions, nothing_to_end};
 pub(crate) use object::resolved;
 pub(crate) use relayout::{changed_meanwhile, not_begun};
 
-use super::{Decider, RunEnd, ShardLinks, Takeover, brokers::Brokers};
+use super::{Decider, RunEnd, ShardLinks, Takeover, brokers::Brokers, fit};
 use crate::{
     crash::CrashPoints,
     error::JobError,
@@ -112,6 +112,20 @@ pub(crate) struct TransactionDecider {
     progress: Option<bookmark::Progress>,
 }
 
+/// Under another name of the cluster the job would have other ids, and nobody would fence those that it had.
+fn check_name(start: &TransactionStart, cluster: &Name) -> Result<(), JobError> {
+    match start.present.as_ref().and_then(|present| present.cluster.as_ref()) {
+        Some(known) if known != cluster => Err(fit::changed(
+            &start.plan.name,
+            &format!(
+                "its transactional ids are named after [cluster.{known}], and its sinks are on [cluster.{cluster}]; call \
+                 the cluster {known} again, also where it is the same one, or begin anew with --fresh"
+            ),
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Every id of the job was cleared by this run, and these are its identities.
 #[derive(Clone, Debug)]
 struct Cleared(BTreeMap<TransactionalId, Identity>);
@@ -124,8 +138,9 @@ impl TransactionDecider {
         let version = client.transaction_version().await;
         let version =
             version.map_err(|error| JobError::kafka("asking for the transaction version", error))?;
+        check_name(&start, &cluster)?;
         let home = match &start.present {
-            Some(present) => Home::found(&start.plan.name, present),
+            Some(present) => Home::found(&start.plan.name, &cluster, present),
             None => Home::planned(&start, &start.record.layout, &client).await?,
         };
         let room = home::metadata_limit(&start, &client).await;
@@ -163,7 +178,7 @@ impl Decider for TransactionDecider {
     }
 
     fn end_left_open(&self) -> BoxFuture<'_, Result<(), JobError>> {
-        Box::pin(self.left_open_ended())
+        Box::pin(async { self.left_open_ended(&self.committed()).await })
     }
 
     fn drive<'a>(

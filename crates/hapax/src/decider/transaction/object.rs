@@ -129,7 +129,7 @@ impl Tidy {
     }
 }
 
-async fn removed(objects: PositionObjects, names: Vec<String>) {
+pub(super) async fn removed(objects: PositionObjects, names: Vec<String>) {
     if let Err(error) = objects.remove(&names).await {
         tracing::info!("objects with positions of older epochs stay for now: {error}");
     }

@@ -19,7 +19,10 @@ use hapax_kafka::{
     admin::{self, GroupOffsets, OFFSETS_TOPIC, offsets_partition},
     transaction::{self, LeftOpenEnd, PartitionProducer},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 impl TransactionDecider {
     /// The job's committed offsets, stable. `after` is what was cleared before.
@@ -98,31 +101,53 @@ impl TransactionDecider {
     /// open before that. Returns the error of one of which nobody says how it ended.
     pub(super) async fn tell_offsets_partition(&self, after: &Cleared) -> Result<Option<JobError>, JobError> {
         let partition = self.offsets_place().await?;
-        let mut producers = self.producers();
-        producers.extend(after.0.iter().map(|(id, identity)| (identity.producer_id, id.clone())));
-        let mut ends = BTreeMap::new();
-        let mut unexplained = None;
-        for open in self.open_at_offsets().await?.iter().map(PartitionProducer::identity) {
-            let Some(id) = producers.get(&open.producer_id) else { continue };
-            if !after.0.get(id).is_some_and(|cleared| bookmark::is_behind(open, *cleared)) {
-                continue;
-            }
-            match self.ended(id, open).await {
-                Ok(end) => drop(ends.insert(open, end)),
-                Err(why) => unexplained = Some(self.unexplained(id, open, partition, &why)),
-            }
-        }
+        let (ends, unexplained) = self.ends_at((OFFSETS_TOPIC, partition), after, None).await?;
         let end = |open: Identity| ends.get(&open).cloned();
         let ended = transaction::end_left_open_as(&self.client, OFFSETS_TOPIC, partition, end).await;
         ended.map_err(|error| left_open(&self.start.plan.name, (OFFSETS_TOPIC, partition), error))?;
         Ok(unexplained)
     }
 
+    /// How what a partition holds open under cleared ids from before that has ended, and the error of one of which nobody
+    /// says it. `committed` are transactions that are known to be, where progress is known.
+    pub(super) async fn ends_at(
+        &self,
+        (topic, partition): (&str, i32),
+        after: &Cleared,
+        committed: Option<&BTreeSet<Identity>>,
+    ) -> Result<(BTreeMap<Identity, LeftOpenEnd>, Option<JobError>), JobError> {
+        let mut producers = self.producers();
+        producers.extend(after.0.iter().map(|(id, identity)| (identity.producer_id, id.clone())));
+        let (mut ends, mut unexplained) = (BTreeMap::new(), None);
+        for open in self.open_at(topic, partition).await?.iter().map(PartitionProducer::identity) {
+            let Some(id) = producers.get(&open.producer_id) else { continue };
+            if !after.0.get(id).is_some_and(|cleared| bookmark::is_behind(open, *cleared)) {
+                continue;
+            }
+            match self.ended(id, open, committed).await {
+                Ok(end) => drop(ends.insert(open, end)),
+                Err(why) => unexplained = Some(self.unexplained(id, open, (topic, partition), &why)),
+            }
+        }
+        Ok((ends, unexplained))
+    }
+
     /// How a transaction of a cleared id ended.
-    async fn ended(&self, id: &TransactionalId, open: Identity) -> Result<LeftOpenEnd, String> {
-        let (commit, version) = match self.start.own.ended(id, open, self.version) {
+    async fn ended(
+        &self,
+        id: &TransactionalId,
+        open: Identity,
+        committed: Option<&BTreeSet<Identity>>,
+    ) -> Result<LeftOpenEnd, String> {
+        let own = &self.start.own;
+        let (commit, version) = match own.ended(id, open, self.version) {
+            _ if committed.is_some_and(|committed| committed.contains(&open)) => (true, self.version),
             Some(commit) => (commit, self.version),
-            None => self.ended_in_log(id, open).await?,
+            None => match self.ended_in_log(id, open).await {
+                // Clearing aborts what it finds open; had somebody committed it in between, progress would name it.
+                Err(_) if committed.is_some() && own.saw_open(id, open) => (false, self.version),
+                ended => ended?,
+            },
         };
         let marker = if commit { marker_of(open, version) } else { open };
         Ok(LeftOpenEnd { transactional_id: id.to_string(), marker, commit })
@@ -143,11 +168,17 @@ impl TransactionDecider {
         ends.next().ok_or_else(|| "the topic __transaction_state has no end of it".to_owned())
     }
 
-    fn unexplained(&self, id: &TransactionalId, open: Identity, partition: i32, why: &str) -> JobError {
+    fn unexplained(
+        &self,
+        id: &TransactionalId,
+        open: Identity,
+        (topic, partition): (&str, i32),
+        why: &str,
+    ) -> JobError {
         JobError::NeedsPerson {
             code: Code::MarkerMissing,
             message: format!(
-                "job {}: {OFFSETS_TOPIC}-{partition} holds offsets of transaction {id} (producer {open}) open, which its \
+                "job {}: {topic}-{partition} holds transaction {id} (producer {open}) open, which its \
                  coordinator has ended without telling the partition (KAFKA-20734), and how it ended is not known: {why}; \
                  with READ on __transaction_state the next start reads it there. Do not abort the transaction with \
                  another tool: its records may be committed",
@@ -180,12 +211,14 @@ impl TransactionDecider {
     }
 
     async fn open_at_offsets(&self) -> Result<Vec<PartitionProducer>, JobError> {
-        let partition = self.offsets_place().await?;
+        self.open_at(OFFSETS_TOPIC, self.offsets_place().await?).await
+    }
+
+    async fn open_at(&self, topic: &str, partition: i32) -> Result<Vec<PartitionProducer>, JobError> {
         let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY));
+        let producers = transaction::describe_producers(&self.client, topic, partition, patience).await;
         let producers =
-            transaction::describe_producers(&self.client, OFFSETS_TOPIC, partition, patience).await;
-        let producers = producers
-            .map_err(|error| JobError::kafka(format!("looking at {OFFSETS_TOPIC}-{partition}"), error))?;
+            producers.map_err(|error| JobError::kafka(format!("looking at {topic}-{partition}"), error))?;
         Ok(producers.into_iter().filter(|producer| producer.open_from.is_some()).collect())
     }
 

@@ -93,7 +93,7 @@ impl TransactionDecider {
         let positions = positions(to, &progress);
         self.cleared = Some(cleared);
         self.progress = Some(progress);
-        self.left_open_ended().await?;
+        self.left_open_ended(&self.committed()).await?;
         self.make_own_topic(&home).await?;
         let given_up = self.given_up(&home).await?;
         let beginning = Beginning { layout: &to.layout, positions: &positions, home: &home, given_up };

@@ -24,7 +24,7 @@ use hapax_kafka::transaction::{self, EndTxnAnswer, LeftOpenEnd};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ids that are asked after, or cleared, at once.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 
 impl TransactionDecider {
     pub(super) async fn taken_over(&mut self) -> Result<Takeover, JobError> {
@@ -36,6 +36,9 @@ impl TransactionDecider {
         let cleared = self.clear_in_turn(&self.ids().steps_of_start()).await?;
         let found = self.stable_offsets(&cleared).await?;
         let progress = self.judge(&found).await?;
+        if matches!(self.start.record_at, RecordAt::Offsets { .. }) {
+            self.make_own_topic(&self.home).await?;
+        }
         let identities = self.shards().map(|shard| (self.lane(shard), self.identities(&cleared, shard)));
         let takeover = Takeover {
             epochs: self.shards().map(|shard| (shard, progress.epoch(shard).next())).collect(),
@@ -240,30 +243,27 @@ impl TransactionDecider {
         }
     }
 
-    /// Tells partitions of the sinks how transactions of the job ended that they hold open. What the progress names is
-    /// committed; whatever else is open under our ids from before they were cleared was aborted then. What is open from
-    /// after that is a newer run's, which took the job over while this one slept.
-    pub(super) async fn left_open_ended(&self) -> Result<(), JobError> {
-        let (committed, producers) = (self.committed(), self.producers());
+    /// Tells partitions of the sinks how transactions of the job ended that they hold open from before its ids were
+    /// cleared. What is open from after that is a newer run's, which took the job over while this one slept.
+    pub(super) async fn left_open_ended(&self, committed: &BTreeSet<Identity>) -> Result<(), JobError> {
         let cleared = self.cleared.as_ref().expect("a partition is told after the job was taken over");
-        let end = |open: Identity| {
-            let id = producers.get(&open.producer_id)?;
-            if !bookmark::is_behind(open, *cleared.0.get(id)?) {
-                return None;
-            }
-            let transactional_id = id.to_string();
-            let commit = committed.contains(&open);
-            let marker = if commit { marker_of(open, self.version) } else { open };
-            Some(LeftOpenEnd { transactional_id, marker, commit })
-        };
         for (topic, partition) in self.sink_partitions().await? {
+            let place = (topic.as_str(), partition);
+            let (ends, unexplained) = match self.ends_at(place, cleared, Some(committed)).await {
+                // Whether it may be looked at is said where it is looked at again.
+                Err(JobError::Kafka { .. }) => (BTreeMap::new(), None),
+                ends => ends?,
+            };
+            let end = |open: Identity| ends.get(&open).cloned();
             let ended = transaction::end_left_open_as(&self.client, &topic, partition, end).await;
-            ended.map_err(|error| left_open(&self.start.plan.name, (&topic, partition), error))?;
+            ended.map_err(|error| left_open(&self.start.plan.name, place, error))?;
+            unexplained.map_or(Ok(()), Err)?;
         }
         Ok(())
     }
 
-    fn committed(&self) -> BTreeSet<Identity> {
+    /// What is known to be committed, by the progress that was read.
+    pub(super) fn committed(&self) -> BTreeSet<Identity> {
         self.progress.as_ref().map(Progress::committed).unwrap_or_default()
     }
 
