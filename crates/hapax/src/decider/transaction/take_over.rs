@@ -3,7 +3,7 @@
 //! Owns the order: look, genesis where the job is new, clear, read, judge. Looks come first, since clearing makes
 //! coordinators forget how the last transaction of an id ended.
 
-use super::{Cleared, RecordAt, TransactionDecider, identity::marker_of};
+use super::{Cleared, RecordAt, TransactionDecider};
 use crate::{
     decider::{
         Takeover,
@@ -20,7 +20,7 @@ use hapax_commit::{
     present,
 };
 use hapax_host::Deadline;
-use hapax_kafka::transaction::{self, EndTxnAnswer, LeftOpenEnd};
+use hapax_kafka::transaction::{self, EndTxnAnswer};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ids that are asked after, or cleared, at once.
