@@ -264,6 +264,26 @@ mod tests {
         assert_eq!(request.topics[0].partitions[0].committed_leader_epoch, -1);
     }
 
+    /// Genesis and changes of a job commit every place at once.
+    #[test]
+    fn the_offsets_of_a_large_job_go_in_parts_of_which_none_is_too_large() {
+        let offset = |partition: i32| OffsetToCommit {
+            topic: "orders".to_owned(),
+            partition,
+            offset: 7,
+            leader_epoch: None,
+            metadata: "x".repeat(350),
+        };
+        let all: Vec<_> = (0..3_000).map(offset).collect();
+        let sent = parts(&all);
+        assert!(sent.len() > 4, "{}", sent.len());
+        assert!(sent.iter().all(|part| part.len() * 480 <= limits::OFFSETS_REQUEST_BYTES));
+        assert_eq!(sent.concat(), all);
+        let one = [OffsetToCommit { metadata: "x".repeat(limits::OFFSETS_REQUEST_BYTES), ..offset(0) }];
+        assert_eq!(parts(&one), [&one[..]], "what is too large by itself is the broker's to refuse");
+        assert_eq!(parts(&all[..1]), [&all[..1]]);
+    }
+
     #[test]
     fn one_refused_partition_among_others_is_found() {
         let partition = |index: i32, code: KafkaCode| {

@@ -132,3 +132,23 @@ fn a_job_that_is_begun_anew_with_fewer_places_takes_its_bookmarks_off_the_others
     let next = case.run(&["--crash-at", "K5:6"]);
     assert_eq!(next.code, None, "it goes on: {}", next.err);
 }
+
+/// Its ids are named after the cluster: under another name nobody would fence those that it had.
+#[test]
+fn a_cluster_that_is_called_otherwise_is_refused_before_an_id_is_cleared() {
+    let case = Case::new("called", On::Ours(2), "");
+    let source =
+        format!("[[source]]\ngenerator = {{ rate = 400, partitions = {PARTITIONS}, value = '{VALUE}' }}\n");
+    case.write("transaction_timeout = \"60s\"\n", &source);
+    assert_eq!(case.run(&["--crash-at", "K1:8"]).code, None);
+    let open = case.open();
+    assert!(!open.is_empty());
+    let text = fs::read_to_string(&case.file).unwrap();
+    fs::write(&case.file, text.replace("[cluster.main]", "[cluster.other]")).unwrap();
+    let ended = case.run(&[]);
+    ended.says(2, "E0205");
+    ended.says(2, "its transactional ids are named after [cluster.main]");
+    assert_eq!(case.open(), open, "nothing was touched");
+    fs::write(&case.file, text).unwrap();
+    assert_eq!(case.run(&["--crash-at", "K5:4"]).code, None, "as it was, it goes on");
+}
