@@ -131,7 +131,7 @@ impl TransactionDecider {
 
     /// 0 where there is no such topic.
     pub(super) async fn partitions_of(&self, topic: &str) -> Result<i32, JobError> {
-        let found = crate::source::described_topics(&self.client, &[topic]).await;
+        let found = self.client.topics(&[topic]).await;
         let found = found.map_err(|error| JobError::kafka(format!("looking at topic {topic}"), error))?;
         let Some(found) = found.first().filter(|topic| topic.error != Some(UNKNOWN_TOPIC)) else {
             return Ok(0);
