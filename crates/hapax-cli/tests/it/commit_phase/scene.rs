@@ -127,7 +127,12 @@ impl<'a> Scene<'a> {
         };
         for shard in lost {
             let id = format!("{JOB}.main.{shard}.{}", EPOCH % 3);
-            let rule = Rule::on(ApiKey::EndTxn).transactional_id(id).always();
+            let rule = Rule::on(ApiKey::EndTxn).transactional_id(id);
+            // Under decider `transaction` the first one there is that of genesis.
+            let rule = match self.cell.with {
+                With::Transaction => rule.nth(2),
+                _ => rule.always(),
+            };
             self.broker.faults().add(rule.drop_request(Afterwards::Hang)).unwrap();
         }
     }
