@@ -217,8 +217,8 @@ impl Case {
 
 /// A partition whose control batch was asked for and could not be read.
 fn unread(look: &LaneLook) -> Option<String> {
-    look.markers.iter().flatten().find_map(|partition| match &partition.end {
-        PartitionEnd::Unread(why) => Some(format!("{}-{}: {why}", partition.topic, partition.partition)),
-        _ => None,
+    look.markers.iter().flatten().find_map(|partition| {
+        let PartitionEnd::Unread(why) = &partition.end else { return None };
+        Some(format!("{}-{}: {why}", partition.topic, partition.partition))
     })
 }

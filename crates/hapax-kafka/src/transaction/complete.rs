@@ -19,7 +19,8 @@
 //! the transaction open will not be told by anybody else.
 
 use super::{
-    Described, EndMarker, TransactionState, describe_producers, describe_transaction, write_end_marker,
+    Described, EndMarker, PartitionProducer, TransactionState, describe_producers, describe_transaction,
+    write_end_marker,
 };
 use crate::{
     Client, ClientError, Isolation, KafkaCode,
@@ -142,7 +143,7 @@ async fn untold<'a>(
         let (topic, number) = (partition.topic, partition.number);
         let open = match describe_producers(client, topic, number, patience(client)).await {
             Ok(producers) => {
-                let ours = |producer: &super::PartitionProducer| {
+                let ours = |producer: &PartitionProducer| {
                     producer.producer_id == ended.identity.producer_id
                         && producer.open_from.is_some_and(|from| from <= partition.last)
                 };
@@ -282,17 +283,7 @@ pub async fn end_left_open_as(
     ended: impl Fn(Identity) -> Option<LeftOpenEnd>,
 ) -> Result<(), LeftOpen> {
     loop {
-        let producers = match describe_producers(client, topic, partition, patience(client)).await {
-            Ok(producers) => producers,
-            Err(error) if cannot_be_asked(&error) => {
-                tracing::warn!(
-                    "whether {topic}-{partition} holds old transactions open cannot be asked: {error}"
-                );
-                return Ok(());
-            }
-            Err(error) => return Err(LeftOpen::Unanswered(error)),
-        };
-        let open = producers.into_iter().find_map(|producer| {
+        let open = open_producers(client, topic, partition).await?.into_iter().find_map(|producer| {
             let end = ended(producer.identity())?;
             producer.open_from.map(|from| (end, from, producer))
         });
@@ -306,6 +297,27 @@ pub async fn end_left_open_as(
         let place = Partition { topic, number: partition, last: i64::MAX };
         tell(client, &ended, &place, open_from, producer.coordinator_epoch).await?;
         client.host().sleep(limits::MARKER_PAUSE).await;
+    }
+}
+
+/// Producers that a partition holds a transaction of open; none where it is gone, or may not be looked at.
+///
+/// # Errors
+/// The partition cannot be looked at now: what it holds is not known.
+pub async fn open_producers(
+    client: &Client,
+    topic: &str,
+    partition: i32,
+) -> Result<Vec<PartitionProducer>, LeftOpen> {
+    match describe_producers(client, topic, partition, patience(client)).await {
+        Ok(producers) => Ok(producers.into_iter().filter(|producer| producer.open_from.is_some()).collect()),
+        Err(error) if cannot_be_asked(&error) => {
+            tracing::warn!(
+                "whether {topic}-{partition} holds old transactions open cannot be asked: {error}"
+            );
+            Ok(Vec::new())
+        }
+        Err(error) => Err(LeftOpen::Unanswered(error)),
     }
 }
 

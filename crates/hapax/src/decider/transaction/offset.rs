@@ -97,29 +97,26 @@ impl TransactionDecider {
         Ok(offsets_partition(&self.home.group(), i32::try_from(count).unwrap_or(i32::MAX)))
     }
 
-    /// Ends in the offsets' partition what a coordinator has ended without telling it: of ids that are cleared, what was
-    /// open before that. Returns the error of one of which nobody says how it ended.
+    /// Tells the offsets' partition, before progress is known.
     pub(super) async fn tell_offsets_partition(&self, after: &Cleared) -> Result<Option<JobError>, JobError> {
-        let partition = self.offsets_place().await?;
-        let (ends, unexplained) = self.ends_at((OFFSETS_TOPIC, partition), after, None).await?;
-        let end = |open: Identity| ends.get(&open).cloned();
-        let ended = transaction::end_left_open_as(&self.client, OFFSETS_TOPIC, partition, end).await;
-        ended.map_err(|error| left_open(&self.start.plan.name, (OFFSETS_TOPIC, partition), error))?;
-        Ok(unexplained)
+        self.tell_partition((OFFSETS_TOPIC, self.offsets_place().await?), after, None).await
     }
 
-    /// How what a partition holds open under cleared ids from before that has ended, and the error of one of which nobody
-    /// says it. `committed` are transactions that are known to be, where progress is known.
-    pub(super) async fn ends_at(
+    /// Ends in a partition what a coordinator has ended without telling it: of ids that are cleared, what was open before
+    /// that. `committed` are transactions that are known to be, where progress is known. Returns the error of one of which
+    /// nobody says how it ended.
+    pub(super) async fn tell_partition(
         &self,
         (topic, partition): (&str, i32),
         after: &Cleared,
         committed: Option<&BTreeSet<Identity>>,
-    ) -> Result<(BTreeMap<Identity, LeftOpenEnd>, Option<JobError>), JobError> {
+    ) -> Result<Option<JobError>, JobError> {
+        let untold = |error| left_open(&self.start.plan.name, (topic, partition), error);
         let mut producers = self.producers();
         producers.extend(after.0.iter().map(|(id, identity)| (identity.producer_id, id.clone())));
         let (mut ends, mut unexplained) = (BTreeMap::new(), None);
-        for open in self.open_at(topic, partition).await?.iter().map(PartitionProducer::identity) {
+        let open = transaction::open_producers(&self.client, topic, partition).await.map_err(untold)?;
+        for open in open.iter().map(PartitionProducer::identity) {
             let Some(id) = producers.get(&open.producer_id) else { continue };
             if !after.0.get(id).is_some_and(|cleared| bookmark::is_behind(open, *cleared)) {
                 continue;
@@ -129,7 +126,10 @@ impl TransactionDecider {
                 Err(why) => unexplained = Some(self.unexplained(id, open, (topic, partition), &why)),
             }
         }
-        Ok((ends, unexplained))
+        let end = |open: Identity| ends.get(&open).cloned();
+        let ended = transaction::end_left_open_as(&self.client, topic, partition, end).await;
+        ended.map_err(untold)?;
+        Ok(unexplained)
     }
 
     /// How a transaction of a cleared id ended.
@@ -140,8 +140,8 @@ impl TransactionDecider {
         committed: Option<&BTreeSet<Identity>>,
     ) -> Result<LeftOpenEnd, String> {
         let own = &self.start.own;
-        let (commit, version) = match own.ended(id, open, self.version) {
-            _ if committed.is_some_and(|committed| committed.contains(&open)) => (true, self.version),
+        let by_progress = committed.is_some_and(|committed| committed.contains(&open)).then_some(true);
+        let (commit, version) = match by_progress.or_else(|| own.ended(id, open, self.version)) {
             Some(commit) => (commit, self.version),
             None => match self.ended_in_log(id, open).await {
                 // Clearing aborts what it finds open; had somebody committed it in between, progress would name it.
@@ -161,10 +161,9 @@ impl TransactionDecider {
         open: Identity,
     ) -> Result<(bool, TransactionVersion), String> {
         let history = self.start.brokers.history(&self.client, &id.to_string()).await?;
-        let ends = history.iter().rev().filter_map(|(described, version)| {
+        let mut ends = history.iter().rev().filter_map(|(described, version)| {
             Some((bookmark::ended_before(described, open, *version)?, *version))
         });
-        let mut ends = ends;
         ends.next().ok_or_else(|| "the topic __transaction_state has no end of it".to_owned())
     }
 
@@ -211,15 +210,9 @@ impl TransactionDecider {
     }
 
     async fn open_at_offsets(&self) -> Result<Vec<PartitionProducer>, JobError> {
-        self.open_at(OFFSETS_TOPIC, self.offsets_place().await?).await
-    }
-
-    async fn open_at(&self, topic: &str, partition: i32) -> Result<Vec<PartitionProducer>, JobError> {
-        let patience = Deadline::after(self.start.host.now(), Some(limits::REPORT_EVERY));
-        let producers = transaction::describe_producers(&self.client, topic, partition, patience).await;
-        let producers =
-            producers.map_err(|error| JobError::kafka(format!("looking at {topic}-{partition}"), error))?;
-        Ok(producers.into_iter().filter(|producer| producer.open_from.is_some()).collect())
+        let place = (OFFSETS_TOPIC, self.offsets_place().await?);
+        let open = transaction::open_producers(&self.client, place.0, place.1).await;
+        open.map_err(|error| left_open(&self.start.plan.name, place, error))
     }
 
     fn named(&self, producer: &PartitionProducer) -> String {

@@ -5,10 +5,7 @@
 
 use super::{Cleared, RecordAt, TransactionDecider};
 use crate::{
-    decider::{
-        Takeover,
-        told::{left_open, written},
-    },
+    decider::{Takeover, told::written},
     error::{Code, JobError},
     limits,
 };
@@ -249,15 +246,7 @@ impl TransactionDecider {
         let cleared = self.cleared.as_ref().expect("a partition is told after the job was taken over");
         for (topic, partition) in self.sink_partitions().await? {
             let place = (topic.as_str(), partition);
-            let (ends, unexplained) = match self.ends_at(place, cleared, Some(committed)).await {
-                // Whether it may be looked at is said where it is looked at again.
-                Err(JobError::Kafka { .. }) => (BTreeMap::new(), None),
-                ends => ends?,
-            };
-            let end = |open: Identity| ends.get(&open).cloned();
-            let ended = transaction::end_left_open_as(&self.client, &topic, partition, end).await;
-            ended.map_err(|error| left_open(&self.start.plan.name, place, error))?;
-            unexplained.map_or(Ok(()), Err)?;
+            self.tell_partition(place, cleared, Some(committed)).await?.map_or(Ok(()), Err)?;
         }
         Ok(())
     }
