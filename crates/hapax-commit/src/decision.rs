@@ -12,6 +12,7 @@
 //! | one open lane lost records, none committed | as if it were aborted: rewind |
 //! | one open lane lost records, one committed | resume the others, never that one, then a person |
 //! | one cannot be told for good | resume the open ones, never go back, then a person |
+//! | one is torn: ended, and its partitions do not agree | as with one committed, then go on without what readers do not see |
 //! | one does not answer yet | wait; with a deadline near and none aborted, resume the open ones |
 //!
 //! With a lane known to be aborted and another silent it waits in any case: an open lane that times out meanwhile
@@ -115,6 +116,17 @@ pub enum Judgement {
         /// To be committed.
         open: Vec<Handle>,
     },
+    /// Some lane is torn, and all others will end one way or the other.
+    Torn {
+        /// To be committed.
+        open: Vec<Handle>,
+        /// Open without all of their records: never committed.
+        incomplete: Vec<Handle>,
+        /// To be written again.
+        aborted: Vec<Handle>,
+        /// Readers do not see all of their records.
+        torn: Vec<Handle>,
+    },
     /// Not all is known yet, but what is open will not stay so for long.
     Hurry {
         /// To be committed.
@@ -131,6 +143,7 @@ pub fn judge_epoch<'a>(
 ) -> Judgement {
     let mut open: Vec<Handle> = Vec::new();
     let (mut aborted, mut incomplete): (Vec<Handle>, Vec<Handle>) = (Vec::new(), Vec::new());
+    let mut torn: Vec<Handle> = Vec::new();
     let (mut committed, mut stuck, mut pending) = (false, false, false);
     for (handle, fate) in lanes {
         match fate {
@@ -138,6 +151,7 @@ pub fn judge_epoch<'a>(
             LaneFate::Incomplete(_) => incomplete.push(handle.clone()),
             LaneFate::Committed => committed = true,
             LaneFate::Aborted => aborted.push(handle.clone()),
+            LaneFate::Torn(_) => torn.push(handle.clone()),
             LaneFate::Unknown(_)
             | LaneFate::Contradiction(_)
             | LaneFate::BrokersAhead(_)
@@ -147,8 +161,9 @@ pub fn judge_epoch<'a>(
     }
     open.sort_by_key(|handle| handle.deadline_ms);
     let is_broken = !aborted.is_empty() || !incomplete.is_empty();
+    let is_torn = !torn.is_empty();
     if pending {
-        return if hurry && !is_broken && !open.is_empty() {
+        return if hurry && !is_broken && !is_torn && !open.is_empty() {
             Judgement::Hurry { open }
         } else {
             Judgement::Wait
@@ -156,6 +171,7 @@ pub fn judge_epoch<'a>(
     }
     match (stuck, is_broken, committed) {
         (true, _, _) => Judgement::Stuck { open },
+        (false, _, _) if is_torn => Judgement::Torn { open, incomplete, aborted, torn },
         (false, true, true) => Judgement::Mixed { open, incomplete, aborted },
         (false, true, false) => Judgement::RewindAll { open, incomplete, aborted },
         (false, false, _) if open.is_empty() => Judgement::Committed,
@@ -215,7 +231,7 @@ pub enum Plan {
     Repair(Vec<(Handle, Strategy)>),
     /// Put what was prepared again in the place of what was aborted.
     Amend(Vec<Handle>),
-    /// Go on without the records of these, kept aside first or not.
+    /// Go on without what readers do not see of these, kept aside first or not.
     GiveUp(Vec<Handle>, Strategy),
     /// Nothing that is allowed and possible is left.
     Stop(Vec<PassedOver>),
@@ -270,6 +286,15 @@ pub fn choose(judgement: &Judgement, allowed: &[Strategy], facts: &Facts) -> Pla
             Plan::Stop(passed_over(allowed, facts, "no lane is aborted, the open ones need `resume`"))
         }
         Judgement::Stuck { .. } => Plan::Stop(passed_over(allowed, facts, "a lane may be committed")),
+        Judgement::Torn { open, incomplete, aborted, torn } => {
+            let lanes = Lanes { open, incomplete, aborted, is_way_back: false };
+            match forward(&lanes, allowed, facts, "some lane is committed in part") {
+                Plan::GiveUp(lanes, strategy) => {
+                    Plan::GiveUp(torn.iter().cloned().chain(lanes).collect(), strategy)
+                }
+                other => other,
+            }
+        }
         Judgement::Mixed { open, incomplete, aborted } => {
             let lanes = Lanes { open, incomplete, aborted, is_way_back: false };
             forward(&lanes, allowed, facts, "some lane is committed")
@@ -317,12 +342,7 @@ fn forward(lanes: &Lanes<'_>, allowed: &[Strategy], facts: &Facts, no_rewind: &'
     if !repairs.is_empty() {
         return Plan::Repair(repairs);
     }
-    let able = |strategy: &Strategy| match strategy {
-        Strategy::Abandon => true,
-        Strategy::SetAside => facts.not_set_aside.is_none(),
-        Strategy::Resume | Strategy::Rewind | Strategy::Rewrite | Strategy::Replay => false,
-    };
-    let gives_up = allowed.iter().copied().find(able);
+    let gives_up = gives_up(allowed, facts);
     if !open.is_empty() {
         return if unprepared.is_empty() || gives_up.is_some() { resume() } else { stop() };
     }
@@ -335,6 +355,16 @@ fn forward(lanes: &Lanes<'_>, allowed: &[Strategy], facts: &Facts, no_rewind: &'
         (true, Some(strategy)) if incomplete.is_empty() => Plan::GiveUp(aborted.to_vec(), strategy),
         (true, _) => stop(),
     }
+}
+
+/// The first strategy of the list that may go on without records, and can.
+fn gives_up(allowed: &[Strategy], facts: &Facts) -> Option<Strategy> {
+    let able = |strategy: &Strategy| match strategy {
+        Strategy::Abandon => true,
+        Strategy::SetAside => facts.not_set_aside.is_none(),
+        Strategy::Resume | Strategy::Rewind | Strategy::Rewrite | Strategy::Replay => false,
+    };
+    allowed.iter().copied().find(able)
 }
 
 /// Why nothing is left, strategy by strategy.

@@ -198,6 +198,9 @@ pub enum LaneFate {
     Unknown(String),
     /// Two facts exclude each other.
     Contradiction(String),
+    /// Ended for good, but coordinator and control batches, or control batches among themselves, do not say the same:
+    /// somebody has written markers in the coordinator's place. Readers may not see a part of its records.
+    Torn(String),
     /// Something was committed under this id that no slot decided: this is an old copy of the store.
     BrokersAhead(String),
     /// The coordinator knows less than it once answered: the brokers are an old copy, or have lost acknowledged writes.
@@ -216,6 +219,7 @@ impl fmt::Display for LaneFate {
             Self::Unanswered(why) => write!(f, "no answer: {why}"),
             Self::Unknown(why) => write!(f, "unknown: {why}"),
             Self::Contradiction(why) => write!(f, "contradiction: {why}"),
+            Self::Torn(why) => write!(f, "torn: {why}"),
             Self::BrokersAhead(why) => write!(f, "the brokers are ahead of the store: {why}"),
             Self::BrokersBehind(why) => write!(f, "the brokers are behind the store: {why}"),
         }
@@ -230,9 +234,7 @@ pub fn judge_lane(handle: &Handle, look: &LaneLook) -> LaneFate {
     }
     let fate = match &look.markers {
         None => by_coordinator,
-        Some(partitions) if let Some(why) = against(&by_coordinator, partitions) => {
-            LaneFate::Contradiction(why)
-        }
+        Some(partitions) if let Some(why) = against(&by_coordinator, partitions) => LaneFate::Torn(why),
         Some(partitions) => match judge_markers(handle, partitions) {
             // The log is gone, which could tell a foreign writer's abort from ours: ours is the likely one by far.
             LaneFate::Unknown(_) if is_fenced_abort(handle, &look.described) => LaneFate::Aborted,
@@ -356,7 +358,7 @@ pub fn judge_markers(handle: &Handle, partitions: &[PartitionLook]) -> LaneFate 
                     ));
                 }
                 if seen.is_some_and(|earlier| earlier != *marker) {
-                    return LaneFate::Contradiction(format!(
+                    return LaneFate::Torn(format!(
                         "some partitions are committed and some aborted, {at} among them"
                     ));
                 }
@@ -391,6 +393,7 @@ fn against(coordinator: &LaneFate, partitions: &[PartitionLook]) -> Option<Strin
         | LaneFate::Unanswered(_)
         | LaneFate::Unknown(_)
         | LaneFate::Contradiction(_)
+        | LaneFate::Torn(_)
         | LaneFate::BrokersAhead(_)
         | LaneFate::BrokersBehind(_) => return None,
     };
@@ -403,14 +406,17 @@ fn against(coordinator: &LaneFate, partitions: &[PartitionLook]) -> Option<Strin
 /// Coordinator and data together.
 fn weigh(coordinator: LaneFate, data: LaneFate) -> LaneFate {
     use LaneFate::{
-        Aborted, BrokersAhead, BrokersBehind, Committed, Contradiction, InFlight, Incomplete, Open,
+        Aborted, BrokersAhead, BrokersBehind, Committed, Contradiction, InFlight, Incomplete, Open, Torn,
         Unanswered, Undetermined, Unknown,
     };
     match (coordinator, data) {
         (_, data @ (Contradiction(_) | BrokersAhead(_) | BrokersBehind(_))) => data,
         (behind @ BrokersBehind(_), _) => behind,
-        (Committed, Aborted) => Contradiction("the coordinator says committed, the data aborted".into()),
-        (Aborted, Committed) => Contradiction("the coordinator says aborted, the data committed".into()),
+        (Committed, Aborted) => Torn("the coordinator says committed, the data aborted".into()),
+        (Aborted, Committed) => Torn("the coordinator says aborted, the data committed".into()),
+        // Until it has ended more can come.
+        (Open | InFlight(_) | Unanswered(_), Torn(why)) => Contradiction(why),
+        (_, torn @ Torn(_)) | (torn @ Torn(_), _) => torn,
         // Markers come from the coordinator; while it says Ongoing it is deposed, or somebody else wrote them.
         (Open, Committed | Aborted) => {
             Contradiction("control batches are there, the coordinator says open".into())

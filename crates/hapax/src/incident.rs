@@ -8,7 +8,10 @@ use crate::{
     job::Plan,
 };
 use hapax_commit::{
-    Epoch, Generation, Handle, chain::Unresolved, recovery::Incident, recovery::IncidentKind,
+    Epoch, Generation, Handle,
+    chain::Unresolved,
+    evidence::LaneFate,
+    recovery::{Incident, IncidentKind, LaneLoss},
 };
 use hapax_host::Host;
 use serde::Serialize;
@@ -90,19 +93,19 @@ pub(crate) fn given_up(
     host: &Host,
     plan: &Plan,
     generation: Option<Generation>,
-    lanes: &[Handle],
+    lost: &[LaneLoss],
     kept_in: Option<&Path>,
 ) -> Result<String, JobError> {
-    let records: u64 = lanes.iter().map(Handle::records).sum();
+    let records: u64 = lost.iter().map(|lane| lane.missing.records()).sum();
     let place = kept_in.map_or_else(
         || "they are lost to readers, and stay in the log until it is cleaned".to_owned(),
         |path| format!("they were written to {}", path.display()),
     );
-    let in_doubt = lanes.iter().map(|handle| InDoubt {
-        lane: handle.lane.to_string(),
-        fate: "aborted by the broker".to_owned(),
-        records: handle.records(),
-        handle,
+    let in_doubt = lost.iter().map(|lane| InDoubt {
+        lane: lane.handle.lane.to_string(),
+        fate: lane.fate.to_string(),
+        records: lane.missing.records(),
+        handle: &lane.missing,
     });
     let report = Report {
         code: Code::RecordsGivenUp.as_str(),
@@ -110,8 +113,8 @@ pub(crate) fn given_up(
         run: generation.map(|generation| generation.0),
         written_ms: host.wall_ms(),
         message: format!(
-            "{records} records of a decided epoch were aborted by the broker and could not be written again; the job's \
-             list allows to go on without them: {place}"
+            "{records} records of a decided epoch are hidden from readers and could not be written again; the job's list \
+             allows to go on without them: {place}"
         ),
         in_doubt: in_doubt.collect(),
         passed_over: Vec::new(),
@@ -154,6 +157,13 @@ fn next_steps(incident: &Incident, unresolved: Option<&Unresolved>) -> Vec<Strin
             "or allow another strategy for one start: hapax run FILE --recover STRATEGY".to_owned(),
         ],
     };
+    if incident.lanes.iter().any(|lane| matches!(lane.fate, LaneFate::Torn(_))) {
+        steps.push(
+            "what is torn stays so: hapax run FILE --recover set-aside keeps in a file what readers do not see of it, and \
+             goes on; --recover abandon goes on and lists it"
+                .to_owned(),
+        );
+    }
     for lane in unresolved.iter().flat_map(|unresolved| &unresolved.manifest.handles) {
         steps.push(format!("look: hapax txn describe FILE --id {}", lane.transactional_id));
     }

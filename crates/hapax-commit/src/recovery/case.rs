@@ -4,11 +4,14 @@
 
 use super::Effect;
 use crate::{
-    evidence::{EndTxnAnswer, LaneFate, LaneLook, PartitionEnd, PartitionLook, judge_lane, judge_markers},
+    evidence::{
+        EndTxnAnswer, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook, judge_described, judge_lane,
+        judge_markers,
+    },
     handle::Handle,
     limits::{LOOKS_BEFORE_INCIDENT, REFUSALS_BEFORE_INCIDENT},
 };
-use alloc::{boxed::Box, format, string::String};
+use alloc::{boxed::Box, collections::BTreeSet, format, string::String};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Case {
@@ -19,6 +22,10 @@ pub(super) struct Case {
     oddities: u32,
     refusals: u32,
     confirmed: bool,
+    /// Its coordinator said that it is committed.
+    said_committed: bool,
+    /// Partitions whose control batch is a commit.
+    committed_in: BTreeSet<(String, i32)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +56,17 @@ pub(super) enum Next {
 impl Case {
     pub(super) fn new(handle: Handle) -> Self {
         let fate = LaneFate::Unanswered("not looked at yet: its cluster is being cleared".into());
-        Self { handle, fate, stage: Stage::Waiting, attempt: 0, oddities: 0, refusals: 0, confirmed: false }
+        Self {
+            handle,
+            fate,
+            stage: Stage::Waiting,
+            attempt: 0,
+            oddities: 0,
+            refusals: 0,
+            confirmed: false,
+            said_committed: false,
+            committed_in: BTreeSet::new(),
+        }
     }
 
     /// Of a transaction that this run has just prepared.
@@ -70,6 +87,19 @@ impl Case {
         self.confirmed
     }
 
+    /// Its coordinator said so, which nothing takes back; its partitions may say something else.
+    pub(super) fn said_committed(&self) -> bool {
+        self.said_committed
+    }
+
+    /// The part of the transaction that readers do not see, as far as it has ended.
+    pub(super) fn missing(&self) -> Handle {
+        let is_missing = |topic: &str, partition| !self.committed_in.contains(&(topic.into(), partition));
+        let partitions = self.handle.partitions.iter();
+        let missing = partitions.filter(|part| is_missing(&part.topic, part.partition)).cloned();
+        Handle { partitions: missing.collect(), ..self.handle.clone() }
+    }
+
     /// An act is under way, whose answer comes before the epoch is judged again.
     pub(super) fn acting(&self) -> bool {
         matches!(self.stage, Stage::Ending { .. } | Stage::ReadingBack | Stage::Repairing)
@@ -83,6 +113,7 @@ impl Case {
     /// A look with the control batches, unless there was one already.
     pub(super) fn confirm(&mut self) -> Option<Effect> {
         (!self.confirmed).then(|| {
+            self.attempt = 0;
             self.fate = LaneFate::InFlight("looked at once more, with its control batches".into());
             self.look(true)
         })
@@ -117,7 +148,9 @@ impl Case {
         let Stage::Looking { markers } = self.stage else {
             panic!("nobody looks at {}", self.handle.at());
         };
+        self.said_committed |= judge_described(&self.handle, &look.described) == LaneFate::Committed;
         self.fate = judge_lane(&self.handle, look);
+        self.note_commits(look.markers.as_deref().unwrap_or_default());
         // A leader that is away for a moment may have a control batch that says otherwise.
         if let (LaneFate::Committed | LaneFate::Aborted, Some(why)) = (&self.fate, unread(look))
             && self.oddities < LOOKS_BEFORE_INCIDENT
@@ -132,7 +165,10 @@ impl Case {
             LaneFate::InFlight(_) | LaneFate::Unanswered(_) | LaneFate::Undetermined(_) => {
                 return Next::Do(Box::new(self.look_again(markers)));
             }
-            LaneFate::Unknown(why) | LaneFate::Contradiction(why) | LaneFate::Incomplete(why)
+            LaneFate::Unknown(why)
+            | LaneFate::Contradiction(why)
+            | LaneFate::Torn(why)
+            | LaneFate::Incomplete(why)
                 if self.oddities < LOOKS_BEFORE_INCIDENT =>
             {
                 self.fate = LaneFate::InFlight(why.clone());
@@ -144,7 +180,7 @@ impl Case {
                     format!("it is seen open, but the coordinator refused {} times to end it", self.refusals);
                 self.fate = LaneFate::Contradiction(why);
             }
-            LaneFate::Aborted | LaneFate::Committed => self.confirmed = markers,
+            LaneFate::Aborted | LaneFate::Committed | LaneFate::Torn(_) => self.confirmed = markers,
             LaneFate::Unknown(_) | LaneFate::Contradiction(_) | LaneFate::Open | LaneFate::Incomplete(_) => {}
         }
         self.stage = Stage::Seen;
@@ -159,6 +195,7 @@ impl Case {
         };
         match answer {
             EndTxnAnswer::Committed if commit => {
+                self.said_committed = true;
                 self.stage = Stage::ReadingBack;
                 self.attempt = 0;
                 return Next::Do(Box::new(self.ask_back()));
@@ -175,9 +212,10 @@ impl Case {
     }
 
     /// A partition that can never be read does not take the coordinator's answer back; a control batch that says
-    /// otherwise does, and that is not looked at again.
+    /// otherwise does.
     pub(super) fn read_back(&mut self, partitions: &[PartitionLook]) -> Next {
         assert!(self.stage == Stage::ReadingBack, "nobody reads back {}", self.handle.at());
+        self.note_commits(partitions);
         self.fate = match judge_markers(&self.handle, partitions) {
             LaneFate::Committed | LaneFate::Unknown(_) => LaneFate::Committed,
             LaneFate::InFlight(_)
@@ -189,8 +227,9 @@ impl Case {
                 return Next::Do(Box::new(self.ask_back()));
             }
             LaneFate::Aborted => {
-                LaneFate::Contradiction("the coordinator answered committed, the data says aborted".into())
+                LaneFate::Torn("the coordinator answered committed, the data says aborted".into())
             }
+            LaneFate::Torn(why) => LaneFate::Torn(why),
             LaneFate::Contradiction(why) | LaneFate::BrokersAhead(why) | LaneFate::BrokersBehind(why) => {
                 LaneFate::Contradiction(why)
             }
@@ -198,6 +237,13 @@ impl Case {
         self.confirmed = self.fate == LaneFate::Committed;
         self.stage = Stage::Seen;
         Next::Settle
+    }
+
+    fn note_commits(&mut self, partitions: &[PartitionLook]) {
+        let is_commit =
+            |look: &&PartitionLook| matches!(look.end, PartitionEnd::Marker { marker: Marker::Commit, .. });
+        let commits = partitions.iter().filter(is_commit);
+        self.committed_in.extend(commits.map(|look| (look.topic.clone(), look.partition)));
     }
 
     fn look(&mut self, markers: bool) -> Effect {

@@ -35,6 +35,17 @@ pub struct LaneReport {
     pub fate: LaneFate,
 }
 
+/// What is given up of one lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneLoss {
+    /// Its handle.
+    pub handle: Handle,
+    /// What is known about it.
+    pub fate: LaneFate,
+    /// The handle with those partitions alone whose records readers do not see.
+    pub missing: Handle,
+}
+
 impl fmt::Display for Incident {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {

@@ -45,7 +45,7 @@ use alloc::{
 };
 use case::{Case, Next};
 
-pub use incident::{Incident, IncidentKind, LaneReport};
+pub use incident::{Incident, IncidentKind, LaneLoss, LaneReport};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,8 +181,8 @@ pub enum Effect {
     GiveUp {
         /// The committed transactions of the epoch.
         committed: Vec<Handle>,
-        /// The aborted transactions.
-        lanes: Vec<Handle>,
+        /// What readers do not see, of each transaction that was not committed in whole.
+        lost: Vec<LaneLoss>,
         /// `abandon` or `set-aside`.
         strategy: Strategy,
         /// Journals of their lanes, as far as they were kept.
@@ -357,18 +357,19 @@ impl Recovery {
         )?;
         let Some(putting) = &self.putting else { return self.check_end() };
         let is_aborted = |case: &Case| *case.fate() == LaneFate::Aborted && case.confirmed();
-        let is_committed = |case: &Case| *case.fate() == LaneFate::Committed;
+        let is_torn = |case: &Case| matches!(case.fate(), LaneFate::Torn(_)) && case.confirmed();
+        let is_committed = |case: &Case| *case.fate() == LaneFate::Committed && case.confirmed();
         let (fits, rule) = match putting {
             Putting::Resolution(Resolution::FoundCommitted | Resolution::Resumed | Resolution::Repaired) => (
                 self.cases.values().all(is_committed),
-                "an epoch is proven only when every lane is committed",
+                "an epoch is proven only when every lane was seen committed, with its control batches",
             ),
             Putting::Resolution(Resolution::Rewound) => (
                 self.cases.values().all(is_aborted),
                 "an epoch is given up only when every lane was seen aborted after its end",
             ),
             Putting::Resolution(Resolution::Abandoned) => (
-                self.cases.values().all(|case| is_aborted(case) || is_committed(case)),
+                self.cases.values().all(|case| is_aborted(case) || is_torn(case) || is_committed(case)),
                 "an epoch is gone on from only when every lane has ended",
             ),
             Putting::Amend(handles) => (
@@ -441,7 +442,8 @@ impl Recovery {
             | LaneFate::InFlight(_)
             | LaneFate::Undetermined(_)
             | LaneFate::Unknown(_)
-            | LaneFate::Contradiction(_) => {
+            | LaneFate::Contradiction(_)
+            | LaneFate::Torn(_) => {
                 self.surveys.remove(at);
                 self.clear_cluster(&at.cluster_id);
             }
@@ -526,6 +528,8 @@ impl Recovery {
         let judgement = judge_epoch(self.cases.values().map(|case| (case.handle(), case.fate())), hurry);
         match choose(&judgement, &self.allowed, &self.facts) {
             Plan::Wait => {}
+            // The coordinator says committed; somebody may have marked a partition aborted behind its back.
+            Plan::Record if !self.all_are_confirmed() => {}
             Plan::Record => {
                 let found = match (self.amended, self.resumed) {
                     (true, _) => Resolution::Repaired,
@@ -541,8 +545,7 @@ impl Recovery {
             }
             Plan::Rewind(open) if !open.is_empty() => self.end_all(&open, false),
             Plan::Rewind(_) => {
-                let all: Vec<_> = self.cases.keys().cloned().collect();
-                if self.are_confirmed(&all) {
+                if self.all_are_confirmed() {
                     self.resolve(Resolution::Rewound, SlotBody::Void { epoch });
                 }
             }
@@ -556,13 +559,22 @@ impl Recovery {
                 self.put(Putting::Amend(handles), body);
             }
             Plan::GiveUp(lanes, strategy) => {
-                if self.are_confirmed(&lanes.iter().map(Handle::at).collect::<Vec<_>>()) {
+                if self.all_are_confirmed() {
                     self.giving_up = true;
                     let is_committed = |case: &&Case| *case.fate() == LaneFate::Committed;
                     let committed = self.cases.values().filter(is_committed);
                     let committed = committed.map(|case| case.handle().clone()).collect();
                     let journals = lanes.iter().filter_map(|handle| self.journal(handle)).collect();
-                    self.effects.push_back(Effect::GiveUp { committed, lanes, strategy, journals });
+                    let loss = |handle: &Handle| {
+                        let case = &self.cases[&handle.at()];
+                        LaneLoss {
+                            handle: handle.clone(),
+                            fate: case.fate().clone(),
+                            missing: case.missing(),
+                        }
+                    };
+                    let lost = lanes.iter().map(loss).collect();
+                    self.effects.push_back(Effect::GiveUp { committed, lost, strategy, journals });
                 }
             }
             Plan::Stop(passed_over) => {
@@ -579,9 +591,14 @@ impl Recovery {
         }
     }
 
-    /// Aborted lanes are looked at a second time, with the control batches, before anything follows from it: the first
+    /// What has ended is looked at a second time, with the control batches, before anything follows from it: the first
     /// look was before the open lanes were ended, and a delayed commit could have come between. Asks for what is
     /// missing.
+    fn all_are_confirmed(&mut self) -> bool {
+        let all: Vec<_> = self.cases.keys().cloned().collect();
+        self.are_confirmed(&all)
+    }
+
     fn are_confirmed(&mut self, lanes: &[IdAt]) -> bool {
         let of_these = self.cases.iter_mut().filter(|(at, _)| lanes.contains(at));
         let unconfirmed: Vec<_> = of_these.filter_map(|(_, case)| case.confirm()).collect();

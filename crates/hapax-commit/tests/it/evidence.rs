@@ -22,6 +22,7 @@ enum Kind {
     Unanswered,
     Unknown,
     Contradiction,
+    Torn,
     BrokersAhead,
     BrokersBehind,
 }
@@ -37,6 +38,7 @@ fn kind(fate: &LaneFate) -> Kind {
         LaneFate::Unanswered(_) => Kind::Unanswered,
         LaneFate::Unknown(_) => Kind::Unknown,
         LaneFate::Contradiction(_) => Kind::Contradiction,
+        LaneFate::Torn(_) => Kind::Torn,
         LaneFate::BrokersAhead(_) => Kind::BrokersAhead,
         LaneFate::BrokersBehind(_) => Kind::BrokersBehind,
     }
@@ -195,12 +197,11 @@ fn what_could_not_be_read_now_is_asked_again_and_not_called_unknown() {
 fn facts_that_exclude_each_other_are_a_contradiction() {
     let (commit, abort) = (|| marker(Marker::Commit, 6), || marker(Marker::Abort, 6));
     for (described, ends) in [
-        (known(State::CompleteCommit, identity(100, 6)), vec![abort()]),
-        (known(State::CompleteAbort, identity(100, 6)), vec![commit()]),
         (known(State::Ongoing, identity(100, 5)), vec![abort(), PartitionEnd::NoneYet]),
         (known(State::Ongoing, identity(100, 5)), vec![commit()]),
-        (known(State::CompleteCommit, identity(100, 6)), vec![commit(), abort()]),
-        (Described::Forgotten, vec![abort(), commit()]),
+        (known(State::Ongoing, identity(100, 5)), vec![abort(), commit()]),
+        (known(State::PrepareCommit, identity(100, 6)), vec![abort(), commit()]),
+        (Described::Unanswered("loading".into()), vec![abort(), commit()]),
         (Described::Forgotten, vec![marker(Marker::Commit, 9)]),
         (Described::Forgotten, vec![marker(Marker::Commit, 4)]),
         (known(State::Empty, identity(100, 5)), vec![PartitionEnd::NoneYet]),
@@ -210,9 +211,24 @@ fn facts_that_exclude_each_other_are_a_contradiction() {
     }
 }
 
+/// It has ended, so no later look will tell anything else: readers see a part of it, or none.
+#[test]
+fn what_has_ended_one_way_here_and_the_other_way_there_is_torn() {
+    let (commit, abort) = (|| marker(Marker::Commit, 6), || marker(Marker::Abort, 6));
+    for (described, ends) in [
+        (known(State::CompleteCommit, identity(100, 6)), vec![abort()]),
+        (known(State::CompleteAbort, identity(100, 6)), vec![commit()]),
+        (known(State::CompleteCommit, identity(100, 6)), vec![commit(), abort()]),
+        (known(State::Empty, identity(100, 7)), vec![commit(), abort()]),
+        (Described::Forgotten, vec![abort(), commit()]),
+    ] {
+        assert_eq!(judge(described.clone(), ends.clone()), Kind::Torn, "{described:?} {ends:?}");
+    }
+}
+
 /// Somebody has marked one partition behind the coordinator's back; what the other partitions tell, or do not, is no matter.
 #[test]
-fn one_control_batch_against_a_final_state_is_a_contradiction_whatever_the_others_tell() {
+fn one_control_batch_against_a_final_state_tears_it_whatever_the_others_tell() {
     let others = || {
         [
             PartitionEnd::NoneYet,
@@ -229,7 +245,7 @@ fn one_control_batch_against_a_final_state_is_a_contradiction_whatever_the_other
             let ends = vec![other.clone(), marker(opposite, 5)];
             let look = look(known(state, identity(100, 5 + ended)), Some(ends));
             let fate = judge_lane(&of(version), &look);
-            assert_eq!(kind(&fate), Kind::Contradiction, "{state:?}, {other:?}: {fate}");
+            assert_eq!(kind(&fate), Kind::Torn, "{state:?}, {other:?}: {fate}");
             assert!(fate.to_string().contains("out-1"), "{fate}");
         }
     }

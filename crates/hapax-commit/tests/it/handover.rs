@@ -439,6 +439,26 @@ fn what_a_partition_has_marked_aborted_is_never_called_committed_however_often_i
     }
 }
 
+/// Its deadline does not wait until the partitions of the one before it were read.
+#[test]
+fn a_transaction_near_its_deadline_is_committed_while_the_one_before_it_is_looked_at_again() {
+    for version in VERSIONS {
+        let mut world = World::new(version, 1);
+        let (first, second) = (world.decide(0, 1), world.decide(0, 2));
+        world.broker.end(&first.transactional_id, first.identity, true, false);
+        let mut handover = world.begin();
+        let looks_again = |effect: &Effect| matches!(effect, Effect::Look { item: 0, markers: true, .. });
+        while let Some(effect) = handover.poll_effect().filter(|effect| !looks_again(effect)) {
+            let input = world.perform(effect);
+            handover.step(0, input);
+        }
+        handover.step(second.deadline_ms - 1, Input::Tick);
+        let effect = handover.poll_effect().expect("its deadline is near");
+        assert_eq!(effect, Effect::Commit { item: 1, with: CommitWith::Handle(second) });
+        handover.check().unwrap();
+    }
+}
+
 /// The coordinator's word alone is not taken for the end, at whatever moment the patience is over.
 #[test]
 fn without_a_look_at_its_control_batches_a_committed_transaction_is_unknown() {

@@ -1,15 +1,15 @@
 //! From a claim to the first new record.
 
-use crate::fixture::{Slots, at, finished, handle, identity, job, lane, positions, proven, void};
+use crate::fixture::{Slots, at, finished, handle, identity, job, lane, manifest, positions, proven, void};
 use hapax_commit::{
-    Epoch, Handle, IdAt, Identity, ProducerEpoch, Recovery, SlotBody, SlotNumber, Strategy,
+    Epoch, Handle, HandlePartition, IdAt, Identity, ProducerEpoch, Recovery, SlotBody, SlotNumber, Strategy,
     TransactionVersion,
     evidence::{
         Described, EndTxnAnswer, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook,
         TransactionState as State,
     },
     limits::{LOOKS_BEFORE_INCIDENT, REFUSALS_BEFORE_INCIDENT},
-    recovery::{Done, Effect, Incident, IncidentKind, Input, Resolution},
+    recovery::{Done, Effect, Incident, IncidentKind, Input, LaneLoss, Resolution},
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, VecDeque};
 struct Brokers {
     described: BTreeMap<IdAt, VecDeque<Described>>,
     markers: BTreeMap<IdAt, PartitionEnd>,
+    /// In single partitions.
+    marked: BTreeMap<i32, PartitionEnd>,
     answers: BTreeMap<IdAt, VecDeque<EndTxnAnswer>>,
     sources: Option<String>,
     /// Of these handles, records are not in the log.
@@ -78,7 +80,7 @@ impl Brokers {
         let look = |part: &hapax_commit::HandlePartition| PartitionLook {
             topic: part.topic.clone(),
             partition: part.partition,
-            end: end.clone(),
+            end: self.marked.get(&part.partition).unwrap_or(&end).clone(),
         };
         handle.partitions.iter().map(look).collect()
     }
@@ -281,7 +283,7 @@ fn an_abort_that_only_the_coordinator_shows_is_checked_against_the_data() {
     let mut brokers = two(aborted(0), aborted(1)).end(&handle(1, 2), marker(Marker::Commit));
     let effects = recover(&in_doubt(), &mut brokers);
     assert_eq!(count(&effects, put(void(2))), 0);
-    assert!(incident(&effects).lanes.iter().any(|lane| matches!(lane.fate, LaneFate::Contradiction(_))));
+    assert!(incident(&effects).lanes.iter().any(|lane| matches!(lane.fate, LaneFate::Torn(_))));
 }
 
 /// H10: resuming first and looking later would have taken the way back.
@@ -448,14 +450,14 @@ fn records_are_given_up_by_a_slot_that_names_the_incident() {
     brokers.repairs.insert(Strategy::SetAside, "neither log nor journal has them".into());
     let effects = recover_with(&in_doubt(), &mut brokers, &allowed);
     let given_up = effects.iter().filter_map(|effect| match effect {
-        Effect::GiveUp { committed, lanes, strategy, .. } => {
+        Effect::GiveUp { committed, lost, strategy, .. } => {
             assert_eq!(committed, &[handle(0, 2)]);
-            Some((lanes.clone(), *strategy))
+            Some((lost.clone(), *strategy))
         }
         _ => None,
     });
-    let lanes = || vec![handle(1, 2)];
-    let expected = [(lanes(), Strategy::SetAside), (lanes(), Strategy::Abandon)];
+    let lost = || vec![LaneLoss { handle: handle(1, 2), fate: LaneFate::Aborted, missing: handle(1, 2) }];
+    let expected = [(lost(), Strategy::SetAside), (lost(), Strategy::Abandon)];
     assert_eq!(given_up.collect::<Vec<_>>(), expected);
     let abandoned = SlotBody::Abandoned { epoch: Epoch(2), incident: "incident".into() };
     assert_eq!(count(&effects, put(abandoned)), 1);
@@ -548,6 +550,70 @@ fn a_resumed_commit_is_read_back_from_the_data() {
     let effects = recover(&in_doubt(), &mut brokers);
     assert_eq!(count(&effects, put(proven(2))), 0);
     assert!(incident(&effects).to_string().contains("the data says aborted"));
+}
+
+/// A handle of two partitions, decided on one lane, and the slots behind it.
+fn of_two_partitions() -> (Handle, Slots) {
+    let mut wide = handle(0, 1);
+    wide.partitions.push(HandlePartition {
+        partition: 9,
+        first_offset: 40,
+        last_offset: 49,
+        ..wide.partitions[0].clone()
+    });
+    let slots = Slots::claimed().put(manifest(1, vec![wide.clone()])).claim(2);
+    (wide, slots)
+}
+
+/// H30: whoever comes after the run that was told so must not take the coordinator's word for it.
+#[test]
+fn a_commit_that_is_only_the_coordinators_word_is_not_recorded_however_often_it_is_looked_at() {
+    let (wide, slots) = of_two_partitions();
+    for allowed in [&Strategy::DEFAULT[..], &NO_REPAIR] {
+        let mut brokers = Brokers::default().say(&wide, [committed(0)]).end(&wide, marker(Marker::Commit));
+        brokers.marked.insert(9, marker(Marker::Abort));
+        let effects = recover_with(&slots, &mut brokers, allowed);
+        assert_eq!(incident(&effects).kind, IncidentKind::Unresolved(Epoch(1)));
+        assert!(matches!(incident(&effects).lanes[0].fate, LaneFate::Torn(_)), "{}", incident(&effects));
+        assert_eq!(count(&effects, |effect| matches!(effect, Effect::PutSlot { .. })), 0);
+    }
+}
+
+/// A person's way out of it: the list of what readers do not see, and on.
+#[test]
+fn of_a_torn_transaction_what_readers_do_not_see_is_given_up_where_the_list_says_so() {
+    let (wide, slots) = of_two_partitions();
+    let mut brokers = Brokers::default().say(&wide, [open(0)]).end(&wide, marker(Marker::Commit));
+    brokers.marked.insert(9, marker(Marker::Abort));
+    brokers.described.insert(wide.at(), [open(0), committed(0)].into());
+    let effects = recover_with(&slots, &mut brokers, &[Strategy::Resume, Strategy::Abandon]);
+    let lost = effects.iter().find_map(|effect| match effect {
+        Effect::GiveUp { committed, lost, .. } => Some((committed.len(), lost.clone())),
+        _ => None,
+    });
+    let (0, lost) = lost.expect("it is given up") else { panic!("no other lane is committed") };
+    let [LaneLoss { handle, fate: LaneFate::Torn(_), missing }] = &lost[..] else { panic!("{lost:?}") };
+    assert_eq!(handle, &wide);
+    assert_eq!(missing.partitions, [wide.partitions[1].clone()]);
+    assert_eq!(done(&effects).resolved, Some((Epoch(1), Resolution::Abandoned)));
+}
+
+/// Beside a torn lane an aborted one is still written again.
+#[test]
+fn beside_a_torn_lane_an_aborted_one_is_written_again_before_anything_is_given_up() {
+    let torn = || two(committed(0), aborted(1)).end(&handle(0, 2), marker(Marker::Abort));
+    let stopped = recover(&in_doubt(), &mut torn());
+    assert!(matches!(incident(&stopped).lanes[0].fate, LaneFate::Torn(_)));
+    let allowed = [Strategy::Resume, Strategy::Rewrite, Strategy::Abandon];
+    let effects = recover_with(&in_doubt(), &mut torn(), &allowed);
+    for effects in [&stopped, &effects] {
+        assert_eq!(count(effects, |effect| matches!(effect, Effect::Repair { .. })), 1);
+    }
+    let lost = effects.iter().find_map(|effect| match effect {
+        Effect::GiveUp { lost, .. } => Some(lost.iter().map(|lane| lane.handle.clone()).collect::<Vec<_>>()),
+        _ => None,
+    });
+    assert_eq!(lost, Some(vec![handle(0, 2)]));
 }
 
 #[test]

@@ -17,10 +17,13 @@ use hapax_store::Journals;
 use serde_json::{Value, json};
 use std::{io, path::Path};
 
-/// A transaction whose records are kept.
+/// A transaction whose records are kept, as far as readers do not see them.
 pub(super) struct Lost {
     pub(super) client: Client,
+    /// All of it, as it stands in the journal.
     pub(super) handle: Handle,
+    /// The partitions that readers do not see it in.
+    pub(super) missing: Handle,
     pub(super) journal: Option<Journal>,
 }
 
@@ -79,15 +82,16 @@ impl Aside<'_> {
     }
 
     fn reader<'b>(&'b self, lost: &'b Lost, origin: &'b Origin) -> RecordReader<'b> {
-        RecordReader::new(self.host, &lost.client, &lost.handle, origin)
+        RecordReader::new(self.host, &lost.client, lost.read_with(origin), origin)
     }
 
     async fn write(&self, from: &[(&Lost, Origin)], file: &mut dyn OpenFile) -> Outcome<()> {
         for (lost, origin) in from {
             let (id, name) = (&lost.handle.transactional_id, origin.name());
-            tracing::info!(%id, "setting {} records aside, from {name}", lost.handle.records());
+            tracing::info!(%id, "setting {} records aside, from {name}", lost.missing.records());
             let mut reader = self.reader(lost, origin);
-            let mut places = Places::of(&lost.handle);
+            let handle = lost.read_with(origin);
+            let mut places = Places::of(handle);
             loop {
                 let chunk = match reader.next().await {
                     Ok(Some(chunk)) => chunk,
@@ -97,7 +101,10 @@ impl Aside<'_> {
                 };
                 let mut text = Vec::new();
                 for record in chunk.records() {
-                    text.extend_from_slice(places.line(&lost.handle, &record).to_string().as_bytes());
+                    if !lost.missing.partitions.contains(&handle.partitions[record.part]) {
+                        continue;
+                    }
+                    text.extend_from_slice(places.line(handle, &record).to_string().as_bytes());
                     text.push(b'\n');
                 }
                 file.write_all(&text).map_err(|error| self.failed(&error))?;
@@ -114,6 +121,16 @@ impl Aside<'_> {
         JobError::Run {
             code: Code::Machine,
             message: format!("setting records aside in {}: {error}", self.path.display()),
+        }
+    }
+}
+
+impl Lost {
+    /// A journal has all partitions of the transaction and is compared in whole; the log is read where records are missing.
+    fn read_with(&self, origin: &Origin) -> &Handle {
+        match origin {
+            Origin::Log => &self.missing,
+            Origin::Journal { .. } => &self.handle,
         }
     }
 }

@@ -288,7 +288,8 @@ impl CheckpointDecider {
             | LaneFate::InFlight(_)
             | LaneFate::Undetermined(_)
             | LaneFate::Unknown(_)
-            | LaneFate::Contradiction(_) => Ok(()),
+            | LaneFate::Contradiction(_)
+            | LaneFate::Torn(_) => Ok(()),
         }
     }
 

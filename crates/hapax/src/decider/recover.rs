@@ -22,7 +22,7 @@ use hapax_commit::{
     Epoch, Handle, Identity, Journal, LaneId, Naming, Slot, SlotBody, SlotNumber, Strategy,
     evidence::{Described, TransactionState, may_hide_commits},
     id::IdAt,
-    recovery::{Done, Effect, Input, Recovery},
+    recovery::{Done, Effect, Input, LaneLoss, Recovery},
 };
 use hapax_host::Deadline;
 use hapax_store::PutOutcome;
@@ -210,10 +210,8 @@ fn perform(decider: &CheckpointDecider, effect: Effect) -> Performing {
         Effect::Repair { handle, strategy, journal, epoch, identity } => {
             again(decider, Aborted { handle, journal }, strategy, epoch, identity)
         }
-        Effect::GiveUp { committed, lanes, strategy, journals } => {
-            let journal = |handle: &Handle| journals.iter().find(|one| one.lane == handle.lane).cloned();
-            let lanes = lanes.into_iter().map(|handle| Aborted { journal: journal(&handle), handle });
-            give_up(decider, committed, lanes.collect(), strategy)
+        Effect::GiveUp { committed, lost, strategy, journals } => {
+            give_up(decider, committed, lost, strategy, journals)
         }
         Effect::CheckClaim => {
             let moved = chain_moved(decider, "stopping for a person");
@@ -422,8 +420,9 @@ fn settings_of(plan: &Plan, lane: &LaneId) -> ProducerSettings {
 fn give_up(
     decider: &CheckpointDecider,
     committed: Vec<Handle>,
-    lanes: Vec<Aborted>,
+    lost: Vec<LaneLoss>,
     strategy: Strategy,
+    kept: Vec<Journal>,
 ) -> Performing {
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
     let (plan, generation) = (decider.start.plan.clone(), decider.generation);
@@ -435,14 +434,15 @@ fn give_up(
         }
         let mut kept_in = None;
         if strategy == Strategy::SetAside {
-            let mut lost = Vec::new();
-            for Aborted { handle, journal } in &lanes {
+            let mut losses = Vec::new();
+            for LaneLoss { handle, missing, .. } in &lost {
                 let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
-                lost.push(Lost { client, handle: handle.clone(), journal: journal.clone() });
+                let journal = kept.iter().find(|journal| journal.lane == handle.lane).cloned();
+                losses.push(Lost { client, handle: handle.clone(), missing: missing.clone(), journal });
             }
-            let epoch = lanes.first().map_or(Epoch::GENESIS, |lane| lane.handle.epoch);
+            let epoch = lost.first().map_or(Epoch::GENESIS, |lane| lane.handle.epoch);
             let path = incident::aside(&host, &plan, epoch);
-            let aside = Aside { host: &host, journals: &journals, lost: &lost, path: &path };
+            let aside = Aside { host: &host, journals: &journals, lost: &losses, path: &path };
             match aside.keep().await? {
                 Ok(()) => kept_in = Some(path),
                 Err(why) => {
@@ -451,8 +451,7 @@ fn give_up(
                 }
             }
         }
-        let lanes: Vec<Handle> = lanes.into_iter().map(|lane| lane.handle).collect();
-        let noted = incident::given_up(&host, &plan, generation, &lanes, kept_in.as_deref())?;
+        let noted = incident::given_up(&host, &plan, generation, &lost, kept_in.as_deref())?;
         Ok(Performed::Input(Input::GivenUp(Ok(noted))))
     })
 }

@@ -125,6 +125,13 @@ impl Item {
             }
     }
 
+    /// Those behind it in its lane may follow: it is committed, whatever its partitions say. Of a torn one nothing can be
+    /// written again in its place, and to keep the others waiting would only lose them too.
+    pub(super) fn lets_follow(&self) -> bool {
+        let said = matches!(&self.kind, Kind::Handle(case) if case.said_committed());
+        said || *self.fate() == LaneFate::Committed
+    }
+
     /// Committed, and nobody is left who has to be told.
     pub(super) fn is_done(&self) -> bool {
         self.is_committed() && self.telling == Telling::Done
@@ -155,6 +162,7 @@ impl Item {
                 | LaneFate::Unanswered(_)
                 | LaneFate::Unknown(_)
                 | LaneFate::Contradiction(_)
+                | LaneFate::Torn(_)
                 | LaneFate::BrokersAhead(_)
                 | LaneFate::BrokersBehind(_) => true,
             }

@@ -371,11 +371,11 @@ impl Handover {
         *item.fate() == LaneFate::Open && !item.is_pending() && !self.is_held_back(item)
     }
 
-    /// An earlier transaction of the lane is not committed.
+    /// An earlier transaction of the lane is not committed, by its coordinator at least.
     fn is_held_back(&self, item: &Item) -> bool {
         let Some((lane, epoch)) = item.place() else { return false };
         let earlier = |other: &&Item| other.place().is_some_and(|(of, at)| of == lane && at < epoch);
-        self.items.iter().filter(earlier).any(|other| !other.is_committed())
+        self.items.iter().filter(earlier).any(|other| !other.lets_follow())
     }
 
     /// Transactions that have ended are looked at a second time, with the control batches, before anything follows from it.
@@ -511,6 +511,7 @@ impl Handover {
             | LaneFate::Undetermined(_)
             | LaneFate::Unanswered(_)
             | LaneFate::Contradiction(_)
+            | LaneFate::Torn(_)
             | LaneFate::BrokersAhead(_)
             | LaneFate::BrokersBehind(_)) => Standing::Unknown(fate.to_string()),
             LaneFate::Unknown(why) => Standing::Unknown(why.clone()),

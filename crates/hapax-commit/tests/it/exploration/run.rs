@@ -10,7 +10,7 @@ use hapax_commit::{
     cohort::{self, End, Failure, LaneEnd, PreparedHandle, Share},
     evidence::{Described, EndTxnAnswer, LaneFate, LaneLook, PartitionLook, TransactionState},
     lane::{Outcome, Written},
-    recovery::{self, Resolution},
+    recovery::{self, LaneLoss, Resolution},
 };
 use std::collections::BTreeSet;
 
@@ -86,8 +86,8 @@ impl World {
                 let outcome = if able { Ok(prepared) } else { Err("it has a hole".into()) };
                 Input::Repaired { at: handle.at(), strategy, outcome }
             }
-            Effect::GiveUp { committed, lanes, strategy, .. } => {
-                self.check_given_up(&committed, &lanes);
+            Effect::GiveUp { committed, lost, strategy, .. } => {
+                self.check_given_up(&committed, &lost);
                 match strategy == Strategy::SetAside && self.chance(3) {
                     true => {
                         self.reached.not_set_aside += 1;
@@ -113,10 +113,11 @@ impl World {
     }
 
     /// Each lane is given up, or said to be committed, by what its log says.
-    fn check_given_up(&self, committed: &[Handle], lanes: &[Handle]) {
-        assert!(!lanes.is_empty(), "nothing is given up");
+    fn check_given_up(&self, committed: &[Handle], lost: &[LaneLoss]) {
+        assert!(!lost.is_empty(), "nothing is given up");
+        assert!(lost.iter().all(|lane| lane.missing == lane.handle), "what is aborted is missing in whole");
         let fates = committed.iter().map(|handle| (handle, LaneFate::Committed));
-        let fates = fates.chain(lanes.iter().map(|handle| (handle, LaneFate::Aborted)));
+        let fates = fates.chain(lost.iter().map(|lane| (&lane.handle, LaneFate::Aborted)));
         for (handle, fate) in fates {
             assert!(self.right(handle, &fate).is_some(), "{} is not {fate}", handle.at());
         }
