@@ -493,12 +493,11 @@ impl Plan {
     }
 
     fn asks_for_checkpoints(&self) -> bool {
-        let Settings { store, recovery, naming, from, fork, .. } = &self.settings;
+        let Settings { store, recovery, naming, from, .. } = &self.settings;
         store.is_some()
             || *recovery != Settings::default().recovery
             || *naming == Some(Naming::PerEpoch)
             || from.is_some()
-            || fork.is_some()
             || self.journals
     }
 
@@ -523,8 +522,8 @@ impl Plan {
 
     /// What asks for a chain of checkpoints means nothing where there is none.
     fn check_carried(&self) -> Result<(), JobError> {
-        let Settings { recover_once, from, fork, naming, .. } = &self.settings;
-        let why = match (recover_once.first(), from, fork, naming) {
+        let Settings { recover_once, from, naming, .. } = &self.settings;
+        let why = match (recover_once.first(), from, naming) {
             (Some(strategy), ..) => format!(
                 "--recover {} has nothing to resolve: under decider \"transaction\" no checkpoint is ever in doubt",
                 strategy.name()
@@ -532,14 +531,11 @@ impl Plan {
             (_, Some(epoch), ..) => {
                 format!("--from {epoch} goes back to a checkpoint, and decider \"transaction\" keeps none")
             }
-            (_, _, Some(_), _) => {
-                "--fork-of begins at a checkpoint, and decider \"transaction\" goes on from committed offsets".to_owned()
-            }
-            (_, _, _, Some(Naming::PerEpoch)) => {
+            (_, _, Some(Naming::PerEpoch)) => {
                 "naming = \"per-epoch\" is not for decider \"transaction\", whose ids must be known before progress is read"
                     .to_owned()
             }
-            (_, _, _, Some(Naming::Rotating) | None) => return Ok(()),
+            (_, _, Some(Naming::Rotating) | None) => return Ok(()),
         };
         Err(contradiction(format!("job {}: {why}; take it out, or set decider = \"checkpoint\"", self.name)))
     }

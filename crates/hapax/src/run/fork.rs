@@ -1,20 +1,24 @@
-//! Where a job begins that goes on from another one's checkpoint.
+//! Where a job begins that goes on from another one's: at a checkpoint that is kept in a store, or, where the other one's
+//! transactions carry its positions, at the offsets that they have committed.
 //!
-//! The other job's store is read and nothing else of it: neither its chain nor its transactions are touched, whatever
-//! state they are in. Refuses a checkpoint that is not proven, since records of it may come out of the other job yet, and
-//! a job that has none, since its transactions carry its positions.
+//! The other job's store or offsets are read and nothing else of it: neither its chain nor its transactions are touched,
+//! whatever state they are in. Refuses what is not proven, since records of it may come out of the other job yet. Either job
+//! may have either decider: a fork is how a job gets another one.
 
 use crate::{
+    decider::{bookmarked_by, resolved},
     error::{Code, JobError},
-    job::{Fork, Plan},
+    job::{Fork, MAX_SHARDS, Plan},
+    limits,
     source::SourceContext,
 };
 use hapax_commit::{
-    DeciderKind, Epoch, JobRecord, Manifest, Name, Positions, Shape, Slot,
+    DeciderKind, Epoch, JobRecord, Manifest, Name, Positions, Present, Shape, Slot,
     chain::ChainView,
     history::{self, Standing},
 };
-use hapax_store::Store;
+use hapax_host::Deadline;
+use hapax_store::{PositionObjects, Store};
 
 /// Gives the splits of a new job the positions that another job's checkpoint has for them. Those that the other one does
 /// not have begin where they would.
@@ -25,9 +29,8 @@ pub(super) async fn begin(
     fork: &Fork,
     genesis: &mut Positions,
 ) -> Result<(), JobError> {
-    let (of, shape, slots) = original(plan, store, fork).await?;
-    let checkpoint = chosen(plan, fork, &slots)?;
-    let positions = shape.positions(checkpoint.as_ref());
+    let of = Name::new(&fork.of).map_err(|error| refused(plan, format!("--fork-of: {error}")))?;
+    let Origin { positions, behind } = origin(plan, cx, store, fork, &of).await?;
     let mut taken = 0;
     for (split, own) in genesis.iter_mut() {
         match positions.get(split) {
@@ -45,7 +48,7 @@ pub(super) async fn begin(
         return Err(refused(
             plan,
             format!(
-                "nothing that this job reads has a position in a checkpoint of {of}, which reads {}; sources must have the \
+                "nothing that this job reads has a position in {behind} of job {of}, which reads {}; sources must have the \
                  same names in both",
                 reads.join(", ")
             ),
@@ -54,45 +57,95 @@ pub(super) async fn begin(
     for source in &plan.sources {
         source.serves(cx, genesis).await?;
     }
-    let epoch = checkpoint.map_or(Epoch::GENESIS, |manifest| manifest.epoch);
-    tracing::warn!(job = %plan.name, "begins as a fork of job {of}, behind its checkpoint {epoch}: {taken} splits");
+    tracing::warn!(job = %plan.name, "begins as a fork of job {of}, behind {behind}: {taken} splits");
     Ok(())
 }
 
-async fn original(plan: &Plan, store: &Store, fork: &Fork) -> Result<(Name, Shape, Vec<Slot>), JobError> {
-    let of = Name::new(&fork.of).map_err(|error| refused(plan, format!("--fork-of: {error}")))?;
+/// Where the other job stands.
+struct Origin {
+    positions: Positions,
+    /// Behind what, in words.
+    behind: String,
+}
+
+async fn origin(
+    plan: &Plan,
+    cx: &SourceContext,
+    store: &Store,
+    fork: &Fork,
+    of: &Name,
+) -> Result<Origin, JobError> {
     let failed = |what: &str, error| JobError::store(format!("job {}: {what} of job {of}", plan.name), error);
-    let stored = store.job(&of).await.map_err(|error| failed("reading the record", error))?;
-    let Some(stored) = stored else {
-        let survey = store.survey().await.map_err(|error| failed("looking for the folder", error))?;
-        let jobs: Vec<String> = survey.jobs.iter().map(Name::to_string).collect();
+    let stored = store.job(of).await.map_err(|error| failed("reading the record", error))?;
+    // The chain of a job whose transactions carry its positions has no checkpoint: read as one, it says "the beginning".
+    match &stored {
+        Some(stored) if stored.record.decider == DeciderKind::Checkpoint => {
+            let slots = store.chain(of, stored.incarnation, 0).read().await;
+            let slots = slots.map_err(|error| failed("reading the checkpoints", error))?;
+            let shape = shape(plan, of, &stored.record, &slots)?;
+            let checkpoint = chosen(plan, fork, &slots)?;
+            let epoch = checkpoint.as_ref().map_or(Epoch::GENESIS, |manifest| manifest.epoch);
+            let behind = format!("checkpoint {epoch}");
+            return Ok(Origin { positions: shape.positions(checkpoint.as_ref()), behind });
+        }
+        Some(_) | None => {}
+    }
+    let objects = stored.as_ref().map(|stored| store.positions(of, stored.incarnation));
+    if let Some(origin) = carried(plan, cx, fork, of, objects.as_ref()).await? {
+        return Ok(origin);
+    }
+    let survey = store.survey().await.map_err(|error| failed("looking for the folder", error))?;
+    let jobs: Vec<String> = survey.jobs.iter().map(Name::to_string).collect();
+    Err(refused(
+        plan,
+        format!(
+            "--fork-of {of}: the store has no checkpoint of such a job (it has {}), and no cluster of the pipeline file has \
+             committed offsets of it in group {of}; name its store with --fork-store URL, or put the cluster of its sinks \
+             into the file",
+            if jobs.is_empty() { "no job".to_owned() } else { format!("jobs {}", jobs.join(", ")) }
+        ),
+    ))
+}
+
+/// What the other job's transactions have committed.
+async fn carried(
+    plan: &Plan,
+    cx: &SourceContext,
+    fork: &Fork,
+    of: &Name,
+    objects: Option<&PositionObjects>,
+) -> Result<Option<Origin>, JobError> {
+    let mut marks = Vec::new();
+    for name in plan.clusters.keys() {
+        let client = cx.clusters.connected(name).await?;
+        let patience = Deadline::after(cx.host.now(), Some(limits::REPORT_EVERY * 3));
+        let found = bookmarked_by(&client, of, patience).await;
+        let attempted = || format!("reading the offsets of job {of} on cluster {name}");
+        marks.extend(found.map_err(|error| JobError::kafka(attempted(), error))?);
+    }
+    let marks = resolved(of, marks, objects).await?;
+    let Some(present) = Present::of(&marks, MAX_SHARDS) else { return Ok(None) };
+    if !present.whole {
+        let known = present.positions.len();
         return Err(refused(
             plan,
             format!(
-                "--fork-of {of}: the store has no such job, it has {}; name its store with --fork-store URL",
-                if jobs.is_empty() { "none".to_owned() } else { jobs.join(", ") }
+                "--fork-of {of}: the committed offsets of group {of} are not those of one layout in whole ({known} splits are \
+                 told of); start job {of} once, which says what is missing"
             ),
         ));
-    };
-    check_decider(plan, &of, &stored.record)?;
-    let slots = store.chain(&of, stored.incarnation, 0).read().await;
-    let slots = slots.map_err(|error| failed("reading the checkpoints", error))?;
-    let shape = shape(plan, &of, &stored.record, &slots)?;
-    Ok((of, shape, slots))
-}
-
-/// The chain of a job whose transactions carry its positions has no checkpoint: read as one, it says "the beginning".
-fn check_decider(plan: &Plan, of: &Name, record: &JobRecord) -> Result<(), JobError> {
-    match record.decider {
-        DeciderKind::Checkpoint => Ok(()),
-        DeciderKind::Transaction => Err(refused(
+    }
+    if let Some(epoch) = fork.epoch {
+        return Err(refused(
             plan,
             format!(
-                "--fork-of {of}: that job has decider \"transaction\", whose positions are the committed offsets of the \
-                 group {of} and in no checkpoint; begin without --fork-of, with these offsets as the start of the sources"
+                "--fork-of {of}@{epoch}: job {of} has decider \"transaction\", which keeps no checkpoint but the newest; leave \
+                 @{epoch} out"
             ),
-        )),
+        ));
     }
+    let behind = "the committed offsets".to_owned();
+    Ok(Some(Origin { positions: present.positions, behind }))
 }
 
 fn shape(plan: &Plan, of: &Name, record: &JobRecord, slots: &[Slot]) -> Result<Shape, JobError> {

@@ -196,3 +196,46 @@ fn ids_that_only_look_like_the_jobs_are_never_touched() {
         assert!(resumed.contains("resumed"), "{resumed}");
     }
 }
+
+/// A job keeps its decider; under another name it goes on with another one, there and back, without a record lost or
+/// written twice.
+#[test]
+fn a_fork_may_have_the_other_decider_and_goes_on_where_the_original_has_committed() {
+    for on in On::OURS {
+        let mut scene = Scene::new("fork-decider", on, PARTITIONS);
+        scene.feed("in", 20);
+        scene.catch_up(&["in"], &[]);
+        let store = format!("file://{}", scene.bench.path("store").display());
+
+        // From a checkpoint to offsets, without a store.
+        let carried = format!("{}-carried", scene.job);
+        let file = other(&mut scene, &carried, "out");
+        let text = fs::read_to_string(&file).unwrap();
+        let incidents = format!("incidents = \"{}\"", scene.bench.path("carried.incidents").display());
+        let text: Vec<String> = text
+            .lines()
+            .map(|line| if line.starts_with("store =") { incidents.clone() } else { line.to_owned() })
+            .collect();
+        fs::write(&file, format!("decider = \"transaction\"\n{}\n", text.join("\n"))).unwrap();
+        scene.feed("in", 10);
+        run(&file, &["--fork-of", &scene.job]).says(2, "name its store with --fork-store URL");
+        let from = ["--fork-of", &scene.job.clone(), "--fork-store", &store];
+        let log = run_until(&scene, &file, &from, "out", 30 * PARTITIONS as usize);
+        assert!(log.contains(&format!("begins as a fork of job {}, behind checkpoint", scene.job)), "{log}");
+        scene.assert_copied("out", &["in"]);
+        // A supervisor says the same arguments again.
+        scene.feed("in", 5);
+        let log = run_until(&scene, &file, &from, "out", 35 * PARTITIONS as usize);
+        assert!(log.contains("counts for a new job only"), "{log}");
+        scene.assert_copied("out", &["in"]);
+
+        // And from offsets to a checkpoint.
+        let checked = format!("{}-checked", scene.job);
+        let file = other(&mut scene, &checked, "out");
+        scene.feed("in", 10);
+        run(&file, &["--fork-of", &format!("{carried}@3")]).says(2, "keeps no checkpoint but the newest");
+        let log = run_until(&scene, &file, &["--fork-of", &carried], "out", 45 * PARTITIONS as usize);
+        assert!(log.contains(&format!("fork of job {carried}, behind the committed offsets")), "{log}");
+        scene.assert_copied("out", &["in"]);
+    }
+}
