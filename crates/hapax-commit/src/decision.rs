@@ -248,6 +248,7 @@ pub struct PassedOver {
 
 /// Why a strategy was not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PassReason {
     /// The job does not list it.
     NotAllowed,
@@ -257,6 +258,18 @@ pub enum PassReason {
     SourceGone(String),
     /// It was tried and could not.
     Refused(String),
+}
+
+impl PassReason {
+    /// One word for what is counted together.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::NotAllowed => "not-allowed",
+            Self::DoesNotFit(_) => "does-not-fit",
+            Self::SourceGone(_) => "source-gone",
+            Self::Refused(_) => "refused",
+        }
+    }
 }
 
 impl fmt::Display for PassedOver {
@@ -367,6 +380,48 @@ fn gives_up(allowed: &[Strategy], facts: &Facts) -> Option<Strategy> {
     allowed.iter().copied().find(able)
 }
 
+/// Which of the allowed strategies were not taken where this was planned, and why: `resume` and `rewind` come before the
+/// others, which stand in the list's order.
+pub fn passed_before(
+    plan: &Plan,
+    judgement: &Judgement,
+    allowed: &[Strategy],
+    facts: &Facts,
+) -> Vec<PassedOver> {
+    let is_taken = |strategy: Strategy| match plan {
+        Plan::Resume(_) => strategy == Strategy::Resume,
+        Plan::Rewind(_) => strategy == Strategy::Rewind,
+        Plan::Repair(lanes) => lanes.iter().any(|(_, by)| *by == strategy),
+        Plan::GiveUp(_, by) => *by == strategy,
+        Plan::Record | Plan::Wait | Plan::ProbeSources | Plan::Amend(_) | Plan::Stop(_) => false,
+    };
+    let place = |strategy: Strategy| match strategy {
+        Strategy::Resume => 0,
+        Strategy::Rewind => 1,
+        other => 2 + allowed.iter().take_while(|listed| **listed != other).count(),
+    };
+    let last = match plan {
+        Plan::Stop(_) => Some(usize::MAX),
+        _ => allowed.iter().copied().filter(|strategy| is_taken(*strategy)).map(place).max(),
+    };
+    let Some(last) = last else { return Vec::new() };
+    let no_rewind = match judgement {
+        Judgement::Mixed { .. } => "some lane is committed",
+        Judgement::Torn { .. } => "some lane is committed in part",
+        Judgement::Stuck { .. } => "a lane may be committed",
+        Judgement::Committed
+        | Judgement::ResumeAll { .. }
+        | Judgement::RewindAll { .. }
+        | Judgement::Hurry { .. }
+        | Judgement::Wait => "no lane is aborted",
+    };
+    let passed = passed_over(allowed, facts, no_rewind).into_iter();
+    let is_before = |passed: &PassedOver| {
+        allowed.contains(&passed.strategy) && !is_taken(passed.strategy) && place(passed.strategy) < last
+    };
+    passed.filter(is_before).collect()
+}
+
 /// Why nothing is left, strategy by strategy.
 fn passed_over(allowed: &[Strategy], facts: &Facts, no_rewind: &'static str) -> Vec<PassedOver> {
     let refused = |strategy: Strategy| {
@@ -378,7 +433,7 @@ fn passed_over(allowed: &[Strategy], facts: &Facts, no_rewind: &'static str) -> 
     };
     let reason = |strategy: Strategy| match strategy {
         _ if !allowed.contains(&strategy) => PassReason::NotAllowed,
-        Strategy::Resume => PassReason::DoesNotFit("no lane that needs it is open"),
+        Strategy::Resume => PassReason::DoesNotFit("no lane that it may commit is open"),
         Strategy::Rewind => match &facts.sources {
             Some(Err(why)) => PassReason::SourceGone(why.clone()),
             Some(Ok(())) | None => PassReason::DoesNotFit(no_rewind),

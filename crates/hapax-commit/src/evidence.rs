@@ -91,6 +91,24 @@ impl TransactionState {
     }
 }
 
+/// Who told how a transaction stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Witness {
+    /// The coordinator: DescribeTransactions.
+    Coordinator,
+    /// The topic that coordinators load from: `__transaction_state`.
+    CoordinatorLog,
+}
+
+impl fmt::Display for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Coordinator => "DescribeTransactions",
+            Self::CoordinatorLog => "__transaction_state",
+        })
+    }
+}
+
 /// The answer of DescribeTransactions for one id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Described {
@@ -148,6 +166,8 @@ pub struct PartitionLook {
 /// Everything that was read, without changing anything, about one handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneLook {
+    /// Who told what the coordinator knows.
+    pub by: Witness,
     /// The coordinator's answer.
     pub described: Described,
     /// The protocol that the cluster offers now.
@@ -175,6 +195,58 @@ pub enum EndTxnAnswer {
     Refused(String),
     /// No definite answer.
     Unknown(String),
+}
+
+impl LaneLook {
+    /// What was seen, a line for each witness.
+    pub fn in_words(&self) -> Vec<String> {
+        let missing = self.records.iter().filter_map(|records| records.as_ref().err());
+        let missing = missing.map(|why| format!("the log: {why}"));
+        let markers = self.markers.iter().flatten().map(PartitionLook::in_words);
+        [described_in_words(self.by, &self.described)].into_iter().chain(markers).chain(missing).collect()
+    }
+}
+
+/// A coordinator's answer, with who told it.
+pub fn described_in_words(by: Witness, described: &Described) -> String {
+    match described {
+        Described::Known { state, identity } => format!("{by}: {} {identity}", state.name()),
+        Described::Forgotten => format!("{by}: the id is not known"),
+        Described::Unanswered(why) => format!("{by}: no answer: {why}"),
+    }
+}
+
+impl PartitionLook {
+    /// What was seen.
+    pub fn in_words(&self) -> String {
+        let Self { topic, partition, end } = self;
+        match end {
+            PartitionEnd::Marker { marker, producer_epoch } => {
+                let what = match marker {
+                    Marker::Commit => "commit",
+                    Marker::Abort => "abort",
+                };
+                format!("{topic}-{partition}: a control batch, {what}, producer epoch {producer_epoch}")
+            }
+            PartitionEnd::NoneYet => format!("{topic}-{partition}: no control batch yet"),
+            PartitionEnd::Gone(why) => format!("{topic}-{partition}: gone: {why}"),
+            PartitionEnd::Unread(why) => format!("{topic}-{partition}: not read: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for EndTxnAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Committed => f.write_str("done, committed"),
+            Self::Aborted => f.write_str("done, aborted"),
+            Self::NotThisState => f.write_str("INVALID_TXN_STATE: aborted, or nothing was begun"),
+            Self::Superseded => f.write_str("the coordinator has gone on to another producer epoch"),
+            Self::Forgotten => f.write_str("INVALID_PRODUCER_ID_MAPPING: the producer id is not known"),
+            Self::Refused(why) => write!(f, "refused: {why}"),
+            Self::Unknown(why) => write!(f, "no definite answer: {why}"),
+        }
+    }
 }
 
 /// What is known about one lane of the epoch in doubt.

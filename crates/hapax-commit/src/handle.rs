@@ -11,7 +11,7 @@ use crate::{
         Epoch, IdAt, Identity, LaneId, Naming, ProducerEpoch, TopicId, TransactionVersion, TransactionalId,
     },
 };
-use alloc::{string::String, vec::Vec};
+use alloc::{format, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
 /// No transaction is begun at this producer epoch or above: ending it would roll over to a new producer id.
@@ -111,6 +111,15 @@ impl Handle {
     /// Number of records.
     pub fn records(&self) -> u64 {
         self.partitions.iter().map(|part| part.count).sum()
+    }
+
+    /// Their number, and topic, partition, first and last offset of each part.
+    pub fn records_in_words(&self) -> String {
+        let part = |part: &HandlePartition| {
+            format!("{}-{} {}..{}", part.topic, part.partition, part.first_offset, part.last_offset)
+        };
+        let parts: Vec<_> = self.partitions.iter().map(part).collect();
+        format!("{} records: {}", self.records(), parts.join(", "))
     }
 
     /// Durable bytes, read by every later release: magic, version, length, checksum, body.

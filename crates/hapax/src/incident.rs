@@ -8,10 +8,11 @@ use crate::{
     job::Plan,
 };
 use hapax_commit::{
-    Epoch, Generation, Handle,
+    Epoch, Generation, Handle, Strategy,
     chain::Unresolved,
+    decision::{PassReason, PassedOver},
     evidence::LaneFate,
-    recovery::{Incident, IncidentKind, LaneLoss},
+    recovery::{Incident, IncidentKind, LaneLoss, LaneReport},
 };
 use hapax_host::Host;
 use serde::Serialize;
@@ -26,9 +27,13 @@ struct Report<'a> {
     code: &'static str,
     job: String,
     run: Option<u64>,
+    /// The decided epoch that it is about.
+    epoch: Option<u64>,
     written_ms: i64,
     message: String,
-    /// What is in doubt: prepared transactions with their records.
+    /// Strategies that this start alone was allowed (`--recover`).
+    allowed_once: Vec<&'static str>,
+    /// What is in doubt or lost: prepared transactions with their records.
     in_doubt: Vec<InDoubt<'a>>,
     /// Strategies that were not taken, and why.
     passed_over: Vec<String>,
@@ -40,6 +45,8 @@ struct Report<'a> {
 struct InDoubt<'a> {
     lane: String,
     fate: String,
+    /// What is known, by whom.
+    evidence: &'a [String],
     records: u64,
     handle: &'a Handle,
 }
@@ -59,23 +66,21 @@ pub(crate) fn commit_phase(reporter: &Reporter<'_>, incident: &Incident) -> JobE
         IncidentKind::BrokersBehind => Code::BrokersStale,
         IncidentKind::Unresolved(_) => Code::CommitPhase,
     };
-    let in_doubt = incident.lanes.iter().map(|lane| InDoubt {
-        lane: lane.handle.lane.to_string(),
-        fate: lane.fate.to_string(),
-        records: lane.handle.records(),
-        handle: &lane.handle,
-    });
+    let in_doubt = incident.lanes.iter().map(|lane| InDoubt::of(lane, &lane.handle));
+    let next = next_steps(incident, reporter.unresolved);
+    let in_words = next.join("; ");
     let report = Report {
-        code: code.as_str(),
-        job: reporter.plan.name.to_string(),
-        run: reporter.generation.map(|generation| generation.0),
-        written_ms: reporter.host.wall_ms(),
-        message: incident.to_string(),
+        epoch: match incident.kind {
+            IncidentKind::Unresolved(epoch) => Some(epoch.0),
+            IncidentKind::BrokersAhead | IncidentKind::BrokersBehind => None,
+        },
         in_doubt: in_doubt.collect(),
         passed_over: incident.passed_over.iter().map(ToString::to_string).collect(),
-        next: next_steps(incident, reporter.unresolved),
+        next,
+        ..Report::new(reporter, code, incident.to_string())
     };
-    let message = format!("job {}: {incident}", reporter.plan.name);
+    let run = reporter.generation.map_or_else(String::new, |run| format!(", run {}", run.0));
+    let message = format!("job {}{run}: {incident}; next: {in_words}", reporter.plan.name);
     let incident = write(reporter.host, reporter.plan, &report);
     JobError::NeedsPerson { code, message, incident }
 }
@@ -83,6 +88,14 @@ pub(crate) fn commit_phase(reporter: &Reporter<'_>, incident: &Incident) -> JobE
 /// Where the records of an epoch are set aside.
 pub(crate) fn aside(host: &Host, plan: &Plan, epoch: Epoch) -> PathBuf {
     folder(plan).join(format!("{}-{}-epoch-{epoch}.ndjson", plan.name, host.wall_ms()))
+}
+
+/// What a run goes on without.
+pub(crate) struct Loss<'a> {
+    pub(crate) strategy: Strategy,
+    pub(crate) lanes: &'a [LaneLoss],
+    /// Where the records were set aside.
+    pub(crate) kept_in: Option<&'a Path>,
 }
 
 /// Writes down which records a run goes on without; the name of the file.
@@ -93,38 +106,38 @@ pub(crate) fn given_up(
     host: &Host,
     plan: &Plan,
     generation: Option<Generation>,
-    lost: &[LaneLoss],
-    kept_in: Option<&Path>,
+    loss: &Loss<'_>,
 ) -> Result<String, JobError> {
-    let records: u64 = lost.iter().map(|lane| lane.missing.records()).sum();
-    let place = kept_in.map_or_else(
+    let records: u64 = loss.lanes.iter().map(|lane| lane.missing.records()).sum();
+    let place = loss.kept_in.map_or_else(
         || "they are lost to readers, and stay in the log until it is cleaned".to_owned(),
         |path| format!("they were written to {}", path.display()),
     );
-    let in_doubt = lost.iter().map(|lane| InDoubt {
-        lane: lane.handle.lane.to_string(),
-        fate: lane.fate.to_string(),
-        records: lane.missing.records(),
-        handle: &lane.missing,
-    });
+    let name = loss.strategy.name();
+    let by = match plan.settings.recovery.contains(&loss.strategy) {
+        true => format!("the job's list allows {name}"),
+        false => format!("--recover {name} allowed this start"),
+    };
+    let reporter = Reporter { host, plan, generation, unresolved: None };
+    let message = format!(
+        "{records} records of a decided epoch are hidden from readers and could not be written again; {by}, to go on \
+         without them: {place}"
+    );
     let report = Report {
-        code: Code::RecordsGivenUp.as_str(),
-        job: plan.name.to_string(),
-        run: generation.map(|generation| generation.0),
-        written_ms: host.wall_ms(),
-        message: format!(
-            "{records} records of a decided epoch are hidden from readers and could not be written again; the job's list \
-             allows to go on without them: {place}"
-        ),
-        in_doubt: in_doubt.collect(),
-        passed_over: Vec::new(),
+        epoch: loss.lanes.first().map(|lane| lane.lane.handle.epoch.0),
+        in_doubt: loss.lanes.iter().map(|lane| InDoubt::of(&lane.lane, &lane.missing)).collect(),
         next: vec![
             "the handles name topic, partition and offsets of every record that readers do not see".to_owned(),
             "this counts only when the job went on behind it: its log says E0409 and names this file; a run that died \
              in between is followed by one that looks anew"
                 .to_owned(),
         ],
+        ..Report::new(&reporter, Code::RecordsGivenUp, message)
     };
+    for lane in loss.lanes {
+        let (lost, epoch) = (lane.missing.records_in_words(), lane.lane.handle.epoch);
+        tracing::warn!(job = %plan.name, run = generation.map(|run| run.0), %epoch, "{by}; given up: {lost}; of {}", lane.lane);
+    }
     let folder = folder(plan);
     let path = path_of(&folder, &report);
     try_write(host, &folder, &path, &report).map_err(|error| JobError::Run {
@@ -154,20 +167,74 @@ fn next_steps(incident: &Incident, unresolved: Option<&Unresolved>) -> Vec<Strin
                 .to_owned(),
             "when the cause is mended, start the job again: it looks once more before it does anything"
                 .to_owned(),
-            "or allow another strategy for one start: hapax run FILE --recover STRATEGY".to_owned(),
         ],
     };
-    if incident.lanes.iter().any(|lane| matches!(lane.fate, LaneFate::Torn(_))) {
-        steps.push(
-            "what is torn stays so: hapax run FILE --recover set-aside keeps in a file what readers do not see of it, and \
-             goes on; --recover abandon goes on and lists it"
-                .to_owned(),
-        );
+    let is_not_allowed = |passed: &&PassedOver| passed.why == PassReason::NotAllowed;
+    for passed in incident.passed_over.iter().filter(is_not_allowed) {
+        let name = passed.strategy.name();
+        steps.push(format!("or allow {name} for one start: hapax run FILE --recover {name}"));
     }
     for lane in unresolved.iter().flat_map(|unresolved| &unresolved.manifest.handles) {
         steps.push(format!("look: hapax txn describe FILE --id {}", lane.transactional_id));
     }
+    if let IncidentKind::Unresolved(_) = incident.kind {
+        steps.extend(incident.lanes.iter().filter_map(end_by_hand));
+    }
     steps
+}
+
+/// The command that ends a transaction which its coordinator has open still.
+fn end_by_hand(lane: &LaneReport) -> Option<String> {
+    let id = &lane.handle.transactional_id;
+    match &lane.fate {
+        LaneFate::Open => Some(format!("commit it: hapax txn commit FILE {id}")),
+        LaneFate::Incomplete(_) | LaneFate::Contradiction(_) => {
+            Some(format!("end it without its records being seen: hapax txn abort FILE {id} --decided"))
+        }
+        LaneFate::Torn(_) => Some(format!(
+            "{id} is torn and stays so: --recover set-aside keeps in a file what readers do not see of it, and goes on; \
+             --recover abandon goes on and lists it"
+        )),
+        LaneFate::Committed
+        | LaneFate::Aborted
+        | LaneFate::InFlight(_)
+        | LaneFate::Undetermined(_)
+        | LaneFate::Unanswered(_)
+        | LaneFate::Unknown(_)
+        | LaneFate::BrokersAhead(_)
+        | LaneFate::BrokersBehind(_) => None,
+    }
+}
+
+impl Report<'_> {
+    fn new(reporter: &Reporter<'_>, code: Code, message: String) -> Self {
+        let Reporter { host, plan, generation, .. } = reporter;
+        Self {
+            code: code.as_str(),
+            job: plan.name.to_string(),
+            run: generation.map(|generation| generation.0),
+            epoch: None,
+            written_ms: host.wall_ms(),
+            message,
+            allowed_once: plan.settings.recover_once.iter().map(|strategy| strategy.name()).collect(),
+            in_doubt: Vec::new(),
+            passed_over: Vec::new(),
+            next: Vec::new(),
+        }
+    }
+}
+
+impl<'a> InDoubt<'a> {
+    /// Of a lane, or of the part of it that readers do not see.
+    fn of(lane: &'a LaneReport, handle: &'a Handle) -> Self {
+        Self {
+            lane: handle.lane.to_string(),
+            fate: lane.fate.to_string(),
+            evidence: &lane.evidence,
+            records: handle.records(),
+            handle,
+        }
+    }
 }
 
 /// Gives an error that needs a person its file, where it has none yet.
@@ -175,15 +242,10 @@ pub(crate) fn noted(host: &Host, plan: &Plan, claim: Option<Generation>, error: 
     let JobError::NeedsPerson { code, message, incident: None } = error else {
         return error;
     };
+    let reporter = Reporter { host, plan, generation: claim, unresolved: None };
     let report = Report {
-        code: code.as_str(),
-        job: plan.name.to_string(),
-        run: claim.map(|generation| generation.0),
-        written_ms: host.wall_ms(),
-        message: message.clone(),
-        in_doubt: Vec::new(),
-        passed_over: Vec::new(),
         next: vec!["the message says what to do; nothing was lost by stopping".to_owned()],
+        ..Report::new(&reporter, code, message.clone())
     };
     let incident = write(host, plan, &report);
     JobError::NeedsPerson { code, message, incident }

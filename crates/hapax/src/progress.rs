@@ -1,6 +1,6 @@
 //! What a job tells about itself while it runs and when it ends.
 
-use hapax_commit::{ShardId, SplitId};
+use hapax_commit::{ShardId, SplitId, decision::PassedOver};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -29,6 +29,9 @@ pub struct Progress {
     pub committed_ms: i64,
     /// Runs begun in this process.
     pub runs: u64,
+    /// Strategies of recovery that were listed and not taken, by name and reason (`rewind source-gone`): how often.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub passed_over: BTreeMap<String, u64>,
 }
 
 /// How a job ended.
@@ -51,6 +54,7 @@ pub(crate) struct Counters {
     pub(crate) skipped: AtomicU64,
     dropped: Mutex<BTreeMap<(u64, ShardId, usize), u64>>,
     lag: Mutex<BTreeMap<SplitId, u64>>,
+    passed_over: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Counters {
@@ -80,11 +84,17 @@ impl Counters {
         }
     }
 
+    pub(crate) fn pass_over(&self, passed: &PassedOver) {
+        let name = format!("{} {}", passed.strategy.name(), passed.why.name());
+        *self.passed_over.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += 1;
+    }
+
     pub(crate) fn fill(&self, progress: &mut Progress) {
         progress.records_in = self.records_in.load(Ordering::Relaxed);
         progress.records_out = self.records_out.load(Ordering::Relaxed);
         progress.skipped = self.skipped.load(Ordering::Relaxed);
         progress.lag = self.lag.lock().unwrap_or_else(PoisonError::into_inner).values().sum();
+        progress.passed_over = self.passed_over.lock().unwrap_or_else(PoisonError::into_inner).clone();
         progress.dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner).values().sum();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Refuses to settle on a contradiction, or on an outcome that cannot be told, before it was seen several times.
 
-use super::Effect;
+use super::{Effect, LaneReport};
 use crate::{
     evidence::{
         EndTxnAnswer, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook, judge_described, judge_lane,
@@ -11,7 +11,7 @@ use crate::{
     handle::Handle,
     limits::{LOOKS_BEFORE_INCIDENT, REFUSALS_BEFORE_INCIDENT},
 };
-use alloc::{boxed::Box, collections::BTreeSet, format, string::String};
+use alloc::{boxed::Box, collections::BTreeSet, format, string::String, vec::Vec};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Case {
@@ -22,6 +22,10 @@ pub(super) struct Case {
     oddities: u32,
     refusals: u32,
     confirmed: bool,
+    /// The last answer to EndTxn, in words.
+    answered: Option<String>,
+    /// What the last look saw, in words.
+    seen: Vec<String>,
     /// Its coordinator said that it is committed.
     said_committed: bool,
     /// Partitions whose control batch is a commit.
@@ -64,6 +68,8 @@ impl Case {
             oddities: 0,
             refusals: 0,
             confirmed: false,
+            answered: None,
+            seen: Vec::new(),
             said_committed: false,
             committed_in: BTreeSet::new(),
         }
@@ -80,6 +86,12 @@ impl Case {
 
     pub(super) fn fate(&self) -> &LaneFate {
         &self.fate
+    }
+
+    /// What is known of it, and by whom.
+    pub(super) fn report(&self) -> LaneReport {
+        let evidence = self.answered.iter().chain(&self.seen).cloned().collect();
+        LaneReport { handle: self.handle.clone(), fate: self.fate.clone(), evidence }
     }
 
     /// Seen ended, with the control batches, after the last act.
@@ -150,6 +162,7 @@ impl Case {
         };
         self.said_committed |= judge_described(&self.handle, &look.described) == LaneFate::Committed;
         self.fate = judge_lane(&self.handle, look);
+        self.seen = look.in_words();
         self.note_commits(look.markers.as_deref().unwrap_or_default());
         // A leader that is away for a moment may have a control batch that says otherwise.
         if let (LaneFate::Committed | LaneFate::Aborted, Some(why)) = (&self.fate, unread(look))
@@ -193,6 +206,8 @@ impl Case {
         let Stage::Ending { commit } = self.stage else {
             panic!("nobody ends {}", self.handle.at());
         };
+        let decision = if commit { "commit" } else { "abort" };
+        self.answered = Some(format!("EndTxn({decision}): {answer}"));
         match answer {
             EndTxnAnswer::Committed if commit => {
                 self.said_committed = true;
@@ -207,7 +222,7 @@ impl Case {
             | EndTxnAnswer::Refused(_) => self.refusals += 1,
             EndTxnAnswer::Unknown(_) => self.attempt = self.attempt.saturating_add(1),
         }
-        self.fate = LaneFate::InFlight(format!("EndTxn was answered {answer:?}"));
+        self.fate = LaneFate::InFlight(format!("EndTxn was answered: {answer}"));
         Next::Do(Box::new(self.look(!commit)))
     }
 
@@ -216,6 +231,7 @@ impl Case {
     pub(super) fn read_back(&mut self, partitions: &[PartitionLook]) -> Next {
         assert!(self.stage == Stage::ReadingBack, "nobody reads back {}", self.handle.at());
         self.note_commits(partitions);
+        self.seen = partitions.iter().map(PartitionLook::in_words).collect();
         self.fate = match judge_markers(&self.handle, partitions) {
             LaneFate::Committed | LaneFate::Unknown(_) => LaneFate::Committed,
             LaneFate::InFlight(_)

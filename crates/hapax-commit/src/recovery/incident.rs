@@ -1,7 +1,7 @@
 //! An incident: what a person must know when recovery cannot go on by itself.
 
 use crate::{decision::PassedOver, evidence::LaneFate, handle::Handle, id::Epoch};
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 use core::fmt;
 
 /// What stopped recovery. Nothing was given up and nothing that is in doubt was touched.
@@ -33,15 +33,31 @@ pub struct LaneReport {
     pub handle: Handle,
     /// What is known about it.
     pub fate: LaneFate,
+    /// By whom: each witness in words.
+    pub evidence: Vec<String>,
+}
+
+/// Lanes that a message names; a file names all.
+const LANES_IN_WORDS: usize = 8;
+
+impl fmt::Display for LaneReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { handle, fate, evidence } = self;
+        write!(f, "lane {}, {} ({}): {fate}", handle.lane, handle.at(), handle.identity)?;
+        if let Some((first, rest)) = evidence.split_first() {
+            write!(f, " [{first}")?;
+            rest.iter().try_for_each(|line| write!(f, ", {line}"))?;
+            f.write_str("]")?;
+        }
+        write!(f, ", {}", handle.records_in_words())
+    }
 }
 
 /// What is given up of one lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneLoss {
-    /// Its handle.
-    pub handle: Handle,
-    /// What is known about it.
-    pub fate: LaneFate,
+    /// The lane, and what is known about it.
+    pub lane: LaneReport,
     /// The handle with those partitions alone whose records readers do not see.
     pub missing: Handle,
 }
@@ -64,8 +80,9 @@ impl fmt::Display for Incident {
                  the topics as they are"
             )?,
         }
-        for lane in &self.lanes {
-            write!(f, "; {} ({}): {}", lane.handle.at(), lane.handle.identity, lane.fate)?;
+        self.lanes.iter().take(LANES_IN_WORDS).try_for_each(|lane| write!(f, "; {lane}"))?;
+        if let Some(more) = self.lanes.len().checked_sub(LANES_IN_WORDS).filter(|more| *more > 0) {
+            write!(f, "; and {more} more lanes")?;
         }
         self.passed_over.iter().try_for_each(|passed| write!(f, "; {passed}"))
     }

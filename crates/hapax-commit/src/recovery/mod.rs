@@ -28,8 +28,11 @@ mod incident;
 use crate::{
     chain::{ChainView, Unresolved},
     cohort::CohortStart,
-    decision::{Facts, Plan, Strategy, choose, judge_epoch},
-    evidence::{Described, EndTxnAnswer, LaneFate, LaneLook, PartitionLook, judge_described},
+    decision::{Facts, PassedOver, Plan, Strategy, choose, judge_epoch, passed_before},
+    evidence::{
+        Described, EndTxnAnswer, LaneFate, LaneLook, PartitionLook, Witness, described_in_words,
+        judge_described,
+    },
     handle::{Handle, LAST_PRODUCER_EPOCH},
     id::{Epoch, IdAt, Identity, Naming, RunNonce, SlotNumber},
     invariant::{Broken, holds},
@@ -56,7 +59,9 @@ pub enum Input {
     Surveyed {
         /// The id.
         at: IdAt,
-        /// What its coordinator says.
+        /// Who told it.
+        by: Witness,
+        /// What its coordinator knows.
         described: Described,
         /// Where that may hide commits ([`crate::evidence::may_hide_commits`]): a commit of the newest handle's producer
         /// id that the data has behind the handle's own end, in words.
@@ -255,6 +260,9 @@ pub struct Recovery {
     identities: BTreeMap<IdAt, Identity>,
     cases: BTreeMap<IdAt, Case>,
     facts: Facts,
+    /// Strategies that were not taken, as far as told and untold.
+    passed: Vec<PassedOver>,
+    untold: VecDeque<PassedOver>,
     probing: bool,
     giving_up: bool,
     resumed: bool,
@@ -289,6 +297,8 @@ impl Recovery {
             identities: BTreeMap::new(),
             cases: handles.iter().map(|handle| (handle.at(), Case::new(handle.clone()))).collect(),
             facts: Facts::default(),
+            passed: Vec::new(),
+            untold: VecDeque::new(),
             probing: false,
             giving_up: false,
             resumed: false,
@@ -327,6 +337,11 @@ impl Recovery {
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
+    }
+
+    /// A listed strategy that was not taken, once with each reason.
+    pub fn poll_passed_over(&mut self) -> Option<PassedOver> {
+        self.untold.pop_front()
     }
 
     /// The invariants.
@@ -390,7 +405,7 @@ impl Recovery {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Surveyed { at, described, beyond } => self.surveyed(&at, &described, beyond),
+            Input::Surveyed { at, by, described, beyond } => self.surveyed(&at, by, &described, beyond),
             Input::Cleared { at, identity } => self.cleared(at, identity),
             Input::Looked { at, look } => {
                 let next = self.case(&at).looked(&look);
@@ -423,12 +438,13 @@ impl Recovery {
         }
     }
 
-    fn surveyed(&mut self, at: &IdAt, described: &Described, beyond: Option<String>) {
+    fn surveyed(&mut self, at: &IdAt, by: Witness, described: &Described, beyond: Option<String>) {
         let (handle, attempt) = self.surveys.get_mut(at).expect("an id is surveyed when asked for");
         let fate = beyond.map_or_else(|| judge_described(handle, described), LaneFate::BrokersAhead);
         match fate {
             fate @ (LaneFate::BrokersAhead(_) | LaneFate::BrokersBehind(_)) => {
-                let lanes = [LaneReport { handle: handle.clone(), fate }].into();
+                let evidence = [described_in_words(by, described)].into();
+                let lanes = [LaneReport { handle: handle.clone(), fate, evidence }].into();
                 self.out_of_step(lanes);
             }
             LaneFate::Unanswered(_) => {
@@ -526,7 +542,9 @@ impl Recovery {
         };
         let hurry = self.cases.values().any(near);
         let judgement = judge_epoch(self.cases.values().map(|case| (case.handle(), case.fate())), hurry);
-        match choose(&judgement, &self.allowed, &self.facts) {
+        let plan = choose(&judgement, &self.allowed, &self.facts);
+        self.note_passed(passed_before(&plan, &judgement, &self.allowed, &self.facts));
+        match plan {
             Plan::Wait => {}
             // The coordinator says committed; somebody may have marked a partition aborted behind its back.
             Plan::Record if !self.all_are_confirmed() => {}
@@ -567,11 +585,7 @@ impl Recovery {
                     let journals = lanes.iter().filter_map(|handle| self.journal(handle)).collect();
                     let loss = |handle: &Handle| {
                         let case = &self.cases[&handle.at()];
-                        LaneLoss {
-                            handle: handle.clone(),
-                            fate: case.fate().clone(),
-                            missing: case.missing(),
-                        }
+                        LaneLoss { lane: case.report(), missing: case.missing() }
                     };
                     let lost = lanes.iter().map(loss).collect();
                     self.effects.push_back(Effect::GiveUp { committed, lost, strategy, journals });
@@ -580,6 +594,16 @@ impl Recovery {
             Plan::Stop(passed_over) => {
                 let lanes = self.reports();
                 self.stop(IncidentKind::Unresolved(epoch), lanes, passed_over);
+            }
+        }
+    }
+
+    /// Each strategy is told once with each reason.
+    fn note_passed(&mut self, passed: Vec<PassedOver>) {
+        for one in passed {
+            if !self.passed.contains(&one) {
+                self.untold.push_back(one.clone());
+                self.passed.push(one);
             }
         }
     }
@@ -732,16 +756,10 @@ impl Recovery {
     }
 
     fn reports(&self) -> Vec<LaneReport> {
-        let report = |case: &Case| LaneReport { handle: case.handle().clone(), fate: case.fate().clone() };
-        self.cases.values().map(report).collect()
+        self.cases.values().map(Case::report).collect()
     }
 
-    fn stop(
-        &mut self,
-        kind: IncidentKind,
-        lanes: Vec<LaneReport>,
-        passed_over: Vec<crate::decision::PassedOver>,
-    ) {
+    fn stop(&mut self, kind: IncidentKind, lanes: Vec<LaneReport>, passed_over: Vec<PassedOver>) {
         self.effects.clear();
         self.effects.push_back(Effect::CheckClaim);
         self.stopping = Some(Incident { kind, lanes, passed_over });

@@ -6,7 +6,7 @@ use crate::{
 };
 use hapax_commit::{
     CohortStart, Epoch, Handle, HandlePartition, Recovery, Strategy, TransactionVersion,
-    evidence::{EndTxnAnswer, LaneLook, PartitionLook},
+    evidence::{EndTxnAnswer, LaneLook, PartitionLook, Witness},
     recovery::{Effect, Input, Resolution},
 };
 
@@ -79,9 +79,12 @@ impl World {
 
     fn carry_out(&mut self, effect: &Effect) -> Input {
         match effect {
-            Effect::Survey { at, .. } => {
-                Input::Surveyed { at: at.clone(), described: self.broker.describe(&at.id), beyond: None }
-            }
+            Effect::Survey { at, .. } => Input::Surveyed {
+                at: at.clone(),
+                by: Witness::Coordinator,
+                described: self.broker.describe(&at.id),
+                beyond: None,
+            },
             Effect::ClearId { at } => {
                 assert_eq!(at.cluster_id, CLUSTER);
                 Input::Cleared { at: at.clone(), identity: self.broker.init(&at.id, None).unwrap() }
@@ -91,7 +94,13 @@ impl World {
                 let markers = markers.then(|| self.partitions(handle));
                 Input::Looked {
                     at: handle.at(),
-                    look: LaneLook { described, level: self.broker.version, markers, records: None },
+                    look: LaneLook {
+                        by: Witness::Coordinator,
+                        described,
+                        level: self.broker.version,
+                        markers,
+                        records: None,
+                    },
                 }
             }
             Effect::EndTxn { handle, commit } => {

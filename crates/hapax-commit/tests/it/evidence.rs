@@ -6,7 +6,7 @@ use hapax_commit::{
     decision::{Facts, Judgement, PassReason, Plan, Repair, choose, judge_epoch},
     evidence::{
         Described, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook, TransactionState as State,
-        judge_described, judge_lane, judge_markers, may_hide_commits,
+        Witness, judge_described, judge_lane, judge_markers, may_hide_commits,
     },
 };
 
@@ -60,7 +60,7 @@ fn marker(marker: Marker, epoch: i16) -> PartitionEnd {
 fn look(described: Described, ends: Option<Vec<PartitionEnd>>) -> LaneLook {
     let part = |(partition, end)| PartitionLook { topic: "out".into(), partition, end };
     let markers = ends.map(|ends| (0..).zip(ends).map(part).collect());
-    LaneLook { described, level: TransactionVersion::V2, markers, records: None }
+    LaneLook { by: Witness::Coordinator, described, level: TransactionVersion::V2, markers, records: None }
 }
 
 fn judge(described: Described, ends: Vec<PartitionEnd>) -> Kind {
@@ -392,7 +392,7 @@ fn a_strategy_that_is_not_allowed_or_cannot_is_passed_over_with_its_reason() {
     assert_eq!(
         text,
         [
-            "resume: no lane that needs it is open".to_owned(),
+            "resume: no lane that it may commit is open".to_owned(),
             "rewind: some lane is committed".to_owned(),
             format!("rewrite: {at}: the log has a hole at 12"),
             format!("replay: {at}: no journal was written"),

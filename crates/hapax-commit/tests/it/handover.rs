@@ -6,7 +6,9 @@ use crate::{
 };
 use hapax_commit::{
     Epoch, Handle, HandlePartition, Identity, LaneId, TopicId, TransactionVersion, TransactionalId,
-    evidence::{Described, EndTxnAnswer, LaneLook, Marker, PartitionLook, TransactionState as State},
+    evidence::{
+        Described, EndTxnAnswer, LaneLook, Marker, PartitionLook, TransactionState as State, Witness,
+    },
     inference::{IdOnly, Inference, Refusal, Seen, infer},
     recovery::handover::{CommitWith, Effect, Handover, HandoverFault, Input, Known, Settled, Standing},
 };
@@ -98,7 +100,10 @@ impl World {
                 let described = self.broker.describe(&handle.transactional_id);
                 let markers = markers.then(|| self.read_back(&handle));
                 let level = self.broker.version;
-                Input::Looked { item, look: LaneLook { described, level, markers, records: None } }
+                Input::Looked {
+                    item,
+                    look: LaneLook { by: Witness::Coordinator, described, level, markers, records: None },
+                }
             }
             Effect::Describe { item, id, .. } => {
                 let seen = match self.broker.describe(&parsed(&id)) {
@@ -394,6 +399,7 @@ fn what_nobody_tells_is_unknown_and_neither_committed_nor_given_up() {
     world.decide(0, 1);
     let mut handover = world.begin();
     let silent = || LaneLook {
+        by: Witness::Coordinator,
         described: Described::Unanswered("nobody answers".into()),
         level: TransactionVersion::V2,
         markers: None,
@@ -531,6 +537,7 @@ fn a_commit_that_is_refused_again_and_again_is_unknown() {
     let handle = handle(0, 1);
     let mut handover = Handover::of_one(handle.clone());
     let open = LaneLook {
+        by: Witness::Coordinator,
         described: Described::Known { state: State::Ongoing, identity: handle.identity },
         level: TransactionVersion::V2,
         markers: None,

@@ -5,7 +5,7 @@ use hapax_commit::{
     ChainFault, Cohort, CohortConfig, CohortStart, Epoch, Generation, Handle, Journal, JournalPart, Manifest,
     Recovery, ShardId, Slot, SlotBody, SlotNumber, Strategy,
     cohort::{self, PreparedHandle, Share},
-    evidence::{Described, LaneLook, TransactionState},
+    evidence::{Described, LaneLook, TransactionState, Witness},
     recovery::{Effect, Input},
 };
 
@@ -97,14 +97,23 @@ fn first(slots: &Slots, allowed: &[Strategy], is_it: impl Fn(&Effect) -> bool) -
     for _ in 0..200 {
         let Some(effect) = machine.poll_effect() else { return found };
         let input = match &effect {
-            Effect::Survey { at, .. } => {
-                Input::Surveyed { at: at.clone(), described: aborted(), beyond: None }
-            }
+            Effect::Survey { at, .. } => Input::Surveyed {
+                at: at.clone(),
+                by: Witness::Coordinator,
+                described: aborted(),
+                beyond: None,
+            },
             Effect::ClearId { at } => Input::Cleared { at: at.clone(), identity: handle(0, 1).identity },
             Effect::Look { handle, markers, .. } => {
                 let markers = markers.then(Vec::new);
                 let level = handle.version;
-                let look = LaneLook { described: described(handle), level, markers, records: None };
+                let look = LaneLook {
+                    by: Witness::Coordinator,
+                    described: described(handle),
+                    level,
+                    markers,
+                    records: None,
+                };
                 Input::Looked { at: handle.at(), look }
             }
             effect if is_it(effect) => {

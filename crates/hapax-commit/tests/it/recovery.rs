@@ -6,7 +6,7 @@ use hapax_commit::{
     TransactionVersion,
     evidence::{
         Described, EndTxnAnswer, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook,
-        TransactionState as State,
+        TransactionState as State, Witness,
     },
     limits::{LOOKS_BEFORE_INCIDENT, REFUSALS_BEFORE_INCIDENT},
     recovery::{Done, Effect, Incident, IncidentKind, Input, LaneLoss, Resolution},
@@ -90,14 +90,25 @@ impl Brokers {
         Some(match effect {
             Effect::Survey { at, .. } => {
                 let described = self.described.get_mut(at).and_then(next).unwrap_or(Described::Forgotten);
-                Input::Surveyed { at: at.clone(), described, beyond: self.beyond.get(at).cloned() }
+                Input::Surveyed {
+                    at: at.clone(),
+                    by: Witness::Coordinator,
+                    described,
+                    beyond: self.beyond.get(at).cloned(),
+                }
             }
             Effect::ClearId { at } => Input::Cleared { at: at.clone(), identity: identity(900, 0) },
             Effect::Look { handle, markers, .. } => {
                 let described = self.described.get_mut(&handle.at()).and_then(next).unwrap_or_else(silent);
                 let markers = markers.then(|| self.partitions(handle));
                 let records = self.missing.get(&handle.at()).cloned().map(Err);
-                let look = LaneLook { described, level: TransactionVersion::V2, markers, records };
+                let look = LaneLook {
+                    by: Witness::Coordinator,
+                    described,
+                    level: TransactionVersion::V2,
+                    markers,
+                    records,
+                };
                 Input::Looked { at: handle.at(), look }
             }
             Effect::EndTxn { handle, commit } => {
@@ -452,13 +463,16 @@ fn records_are_given_up_by_a_slot_that_names_the_incident() {
     let given_up = effects.iter().filter_map(|effect| match effect {
         Effect::GiveUp { committed, lost, strategy, .. } => {
             assert_eq!(committed, &[handle(0, 2)]);
-            Some((lost.clone(), *strategy))
+            let [LaneLoss { lane, missing }] = &lost[..] else { panic!("{lost:?}") };
+            assert_eq!(
+                (&lane.handle, &lane.fate, missing),
+                (&handle(1, 2), &LaneFate::Aborted, &lane.handle)
+            );
+            Some(*strategy)
         }
         _ => None,
     });
-    let lost = || vec![LaneLoss { handle: handle(1, 2), fate: LaneFate::Aborted, missing: handle(1, 2) }];
-    let expected = [(lost(), Strategy::SetAside), (lost(), Strategy::Abandon)];
-    assert_eq!(given_up.collect::<Vec<_>>(), expected);
+    assert_eq!(given_up.collect::<Vec<_>>(), [Strategy::SetAside, Strategy::Abandon]);
     let abandoned = SlotBody::Abandoned { epoch: Epoch(2), incident: "incident".into() };
     assert_eq!(count(&effects, put(abandoned)), 1);
     let done = done(&effects);
@@ -585,15 +599,23 @@ fn of_a_torn_transaction_what_readers_do_not_see_is_given_up_where_the_list_says
     let (wide, slots) = of_two_partitions();
     let mut brokers = Brokers::default().say(&wide, [open(0)]).end(&wide, marker(Marker::Commit));
     brokers.marked.insert(9, marker(Marker::Abort));
-    brokers.described.insert(wide.at(), [open(0), committed(0)].into());
+    brokers.described.insert(wide.at(), [open(0), open(0), committed(0)].into());
     let effects = recover_with(&slots, &mut brokers, &[Strategy::Resume, Strategy::Abandon]);
     let lost = effects.iter().find_map(|effect| match effect {
         Effect::GiveUp { committed, lost, .. } => Some((committed.len(), lost.clone())),
         _ => None,
     });
     let (0, lost) = lost.expect("it is given up") else { panic!("no other lane is committed") };
-    let [LaneLoss { handle, fate: LaneFate::Torn(_), missing }] = &lost[..] else { panic!("{lost:?}") };
-    assert_eq!(handle, &wide);
+    let [LaneLoss { lane, missing }] = &lost[..] else { panic!("{lost:?}") };
+    assert_eq!((&lane.handle, matches!(lane.fate, LaneFate::Torn(_))), (&wide, true), "{lane}");
+    let evidence = [
+        "EndTxn(commit): done, committed",
+        "DescribeTransactions: CompleteCommit 100:6",
+        "out-0: a control batch, commit, producer epoch 6",
+        "out-9: a control batch, abort, producer epoch 6",
+    ];
+    assert_eq!(lane.evidence, evidence);
+    assert!(lane.to_string().ends_with("20 records: out-0 10..19, out-9 40..49"), "{lane}");
     assert_eq!(missing.partitions, [wide.partitions[1].clone()]);
     assert_eq!(done(&effects).resolved, Some((Epoch(1), Resolution::Abandoned)));
 }
@@ -610,10 +632,44 @@ fn beside_a_torn_lane_an_aborted_one_is_written_again_before_anything_is_given_u
         assert_eq!(count(effects, |effect| matches!(effect, Effect::Repair { .. })), 1);
     }
     let lost = effects.iter().find_map(|effect| match effect {
-        Effect::GiveUp { lost, .. } => Some(lost.iter().map(|lane| lane.handle.clone()).collect::<Vec<_>>()),
+        Effect::GiveUp { lost, .. } => {
+            Some(lost.iter().map(|loss| loss.lane.handle.clone()).collect::<Vec<_>>())
+        }
         _ => None,
     });
     assert_eq!(lost, Some(vec![handle(0, 2)]));
+}
+
+/// Whoever reads the log sees why a way that the list has was not taken, once.
+#[test]
+fn a_strategy_that_is_passed_over_is_told_once_with_its_reason() {
+    let told = |mut brokers: Brokers, allowed: &[Strategy]| {
+        let mut machine = Recovery::new(&in_doubt().view(), in_doubt().run(), &positions(0), allowed);
+        let mut told = Vec::new();
+        while let Some(input) = machine.poll_effect().and_then(|effect| brokers.input(&effect)) {
+            machine.step(0, input);
+            told.extend(std::iter::from_fn(|| machine.poll_passed_over()).map(|passed| passed.to_string()));
+        }
+        told
+    };
+    const RESUME: &str = "resume: no lane that it may commit is open";
+    let resumed = (0..2)
+        .fold(two(open(0), open(1)), |brokers, shard| brokers.end(&handle(shard, 2), marker(Marker::Commit)));
+    assert!(told(resumed, &Strategy::DEFAULT).is_empty(), "the first of the list was taken");
+    assert_eq!(told(two(aborted(0), aborted(1)), &Strategy::DEFAULT), [RESUME]);
+    let mixed = || two(committed(0), aborted(1));
+    assert_eq!(told(mixed(), &Strategy::DEFAULT), [RESUME, "rewind: some lane is committed"]);
+    let mut gone = two(aborted(0), aborted(1));
+    gone.sources = Some("in-0 begins at 12".into());
+    let expected = [RESUME, "rewind: a source cannot be read again: in-0 begins at 12"];
+    assert_eq!(told(gone, &Strategy::DEFAULT), expected);
+    let mut hole = mixed();
+    hole.repairs.insert(Strategy::Rewrite, "the log has a hole at 12".into());
+    let of = format!("rewrite: {}: the log has a hole at 12", handle(1, 2).at());
+    let listed = [Strategy::Rewrite, Strategy::Abandon];
+    assert_eq!(told(hole, &listed), [of]);
+    let refused = told(mixed(), &[Strategy::Resume, Strategy::Rewind]);
+    assert_eq!(refused, [RESUME, "rewind: some lane is committed"], "before a person is called, too");
 }
 
 #[test]
@@ -675,9 +731,17 @@ fn an_old_run_that_sees_a_newer_ones_commits_is_fenced_and_calls_nobody() {
     let slots = Slots::claimed().decide(1).put(proven(1)).claim(2);
     let mut machine = Recovery::new(&slots.view(), slots.run(), &positions(0), &Strategy::DEFAULT);
     let described = known(State::CompleteCommit, 100, 44);
-    machine.step(0, Input::Surveyed { at: handle(0, 1).at(), described, beyond: None });
+    machine.step(
+        0,
+        Input::Surveyed { at: handle(0, 1).at(), by: Witness::Coordinator, described, beyond: None },
+    );
     assert_eq!(machine.poll_effect(), Some(Effect::CheckClaim));
-    let late = Input::Surveyed { at: handle(1, 1).at(), described: Described::Forgotten, beyond: None };
+    let late = Input::Surveyed {
+        at: handle(1, 1).at(),
+        by: Witness::Coordinator,
+        described: Described::Forgotten,
+        beyond: None,
+    };
     machine.step(0, late);
     machine.step(0, Input::ChainMoved);
     assert_eq!((machine.poll_effect(), machine.poll_effect()), (Some(Effect::Fenced), None));

@@ -17,7 +17,7 @@ use hapax_commit::{
     Epoch, Handle, Identity, Name, Naming, TransactionVersion,
     evidence::{
         Described, EndTxnAnswer, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook, TransactionState,
-        judge_described, judge_lane,
+        Witness, judge_described, judge_lane,
     },
     inference::Seen,
 };
@@ -142,12 +142,20 @@ impl Brokers {
 
     /// What is known of one id: by its coordinator, or by the coordinators' log where the coordinator is not to be asked.
     pub(crate) async fn describe(&self, client: &Client, id: &str) -> Described {
-        self.told(client, id).await.map_or_else(Described::Unanswered, described)
+        self.witnessed(client, id).await.1
+    }
+
+    /// The same, and who told it.
+    pub(crate) async fn witnessed(&self, client: &Client, id: &str) -> (Witness, Described) {
+        match self.told(client, id).await {
+            Ok((by, answer)) => (by, described(answer)),
+            Err(why) => (Witness::Coordinator, Described::Unanswered(why)),
+        }
     }
 
     /// The same with all that is known there, for an id that no handle is kept of.
     pub(crate) async fn seen(&self, client: &Client, id: &str) -> Seen {
-        self.told(client, id).await.map_or_else(Seen::Unanswered, seen)
+        self.told(client, id).await.map_or_else(Seen::Unanswered, |(_, answer)| seen(answer))
     }
 
     /// How the transactions of an id stood, oldest first, each with its protocol: what the log of the coordinators still
@@ -170,10 +178,12 @@ impl Brokers {
     }
 
     /// By the coordinator or its log; else why neither tells.
-    async fn told(&self, client: &Client, id: &str) -> Result<Answer, String> {
+    async fn told(&self, client: &Client, id: &str) -> Result<(Witness, Answer), String> {
         match transaction::describe_transaction(client, id, self.patience()).await {
-            Ok(answer) => Ok(answer),
-            Err(error) if error.is_withheld() => self.infer(client, id, &error).await,
+            Ok(answer) => Ok((Witness::Coordinator, answer)),
+            Err(error) if error.is_withheld() => {
+                Ok((Witness::CoordinatorLog, self.infer(client, id, &error).await?))
+            }
             Err(error) => {
                 tracing::warn!(id, "DescribeTransactions has no answer: {error}");
                 Err(error.to_string())
@@ -250,11 +260,11 @@ impl Brokers {
         handle: &Handle,
         markers: bool,
     ) -> Result<LaneLook, ClientError> {
-        let described = self.describe(client, &handle.transactional_id.to_string()).await;
+        let (by, described) = self.witnessed(client, &handle.transactional_id.to_string()).await;
         let level = client.transaction_version().await?;
         let markers = if markers { Some(self.read_back(client, handle).await) } else { None };
         let records = self.records(client, handle, &described).await?;
-        let mut look = LaneLook { described, level, markers, records };
+        let mut look = LaneLook { by, described, level, markers, records };
         // Somebody else's markers: they are weighed against the coordinator before anything is ended.
         if look.markers.is_none()
             && judge_lane(handle, &look) == LaneFate::Open

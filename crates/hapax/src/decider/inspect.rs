@@ -21,7 +21,7 @@ use futures::{StreamExt, future, stream};
 use hapax_commit::{
     Epoch, Handle, Positions,
     evidence::{
-        Described, EndTxnAnswer, LaneFate, LaneLook, TransactionState, judge_described, judge_lane,
+        Described, EndTxnAnswer, LaneFate, LaneLook, TransactionState, Witness, judge_described, judge_lane,
         may_be_aborted, may_hide_commits,
     },
     id::IdAt,
@@ -185,7 +185,13 @@ impl CheckpointDecider {
         let markers = async {
             let level = client.transaction_version().await?;
             let markers = Some(self.start.brokers.read_back(client, handle).await);
-            Ok::<_, hapax_kafka::ClientError>(LaneLook { described, level, markers, records: None })
+            Ok::<_, hapax_kafka::ClientError>(LaneLook {
+                by: Witness::Coordinator,
+                described,
+                level,
+                markers,
+                records: None,
+            })
         };
         let patience = limits::RESUME_PATIENCE;
         let fate = match self.start.host.timeout(patience, markers).await {

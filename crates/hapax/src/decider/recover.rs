@@ -22,7 +22,7 @@ use hapax_commit::{
     Epoch, Handle, Identity, Journal, LaneId, Naming, Slot, SlotBody, SlotNumber, Strategy,
     evidence::{Described, TransactionState, may_hide_commits},
     id::IdAt,
-    recovery::{Done, Effect, Input, LaneLoss, Recovery},
+    recovery::{Done, Effect, Input, LaneLoss, LaneReport, Recovery},
 };
 use hapax_host::Deadline;
 use hapax_store::PutOutcome;
@@ -68,6 +68,10 @@ pub(super) async fn resolve(decider: &mut CheckpointDecider) -> Result<Done, Job
         };
         crash.after(&input);
         recovery.step(host.wall_ms(), input);
+        while let Some(passed) = recovery.poll_passed_over() {
+            tracing::warn!(job = %decider.start.plan.name, "passed over: {passed}");
+            decider.start.counters.pass_over(&passed);
+        }
     }
 }
 
@@ -175,7 +179,7 @@ fn log_resolution(decider: &CheckpointDecider, body: &SlotBody) {
         SlotBody::Abandoned { epoch, incident } => {
             tracing::error!(
                 %job, %epoch, incident,
-                "{}: gone on without records of the epoch, as the job's list allows; the incident names them", Code::RecordsGivenUp
+                "{}: gone on without records of the epoch, which the incident names", Code::RecordsGivenUp
             );
         }
         SlotBody::Claim(_) | SlotBody::Manifest(_) | SlotBody::Revision(_) | SlotBody::Restored { .. } => {}
@@ -197,7 +201,6 @@ fn perform(decider: &CheckpointDecider, effect: Effect) -> Performing {
                     match source.serves(&cx, &positions).await {
                         Ok(()) => {}
                         Err(error @ SourceError::Gone { .. }) => {
-                            tracing::warn!(job = %plan.name, "passed over: rewind: {}", with_causes(&error));
                             probed = Err(with_causes(&error));
                         }
                         // A broker that does not answer now has lost nothing: the next run asks again.
@@ -241,7 +244,7 @@ fn survey(decider: &CheckpointDecider, at: IdAt, attempt: u32) -> Performing {
     Box::pin(async move {
         host.sleep(limits::look_pause(attempt)).await;
         let client = brokers.client(&at.cluster_id, &id_name(&at)).await?;
-        let mut described = brokers.describe(&client, &at.id.to_string()).await;
+        let (by, mut described) = brokers.witnessed(&client, &at.id.to_string()).await;
         let mut beyond = None;
         if may_hide_commits(&handle, &described) {
             match brokers.commit_beyond(&client, &handle).await {
@@ -254,7 +257,7 @@ fn survey(decider: &CheckpointDecider, at: IdAt, attempt: u32) -> Performing {
                 }
             }
         }
-        Ok(Performed::Input(Input::Surveyed { at, described, beyond }))
+        Ok(Performed::Input(Input::Surveyed { at, by, described, beyond }))
     })
 }
 
@@ -399,12 +402,9 @@ fn again(
             }
         };
         let (job, id, of, name) = (&plan.name, &handle.transactional_id, handle.epoch, strategy.name());
-        match &outcome {
-            Ok(_) => {
-                let from = if strategy == Strategy::Replay { "the journal" } else { "the log" };
-                tracing::info!(%job, %id, epoch = %of, "{name}: its records are prepared once more, from {from}");
-            }
-            Err(why) => tracing::warn!(%job, %id, epoch = %of, "passed over: {name}: {why}"),
+        if outcome.is_ok() {
+            let from = if strategy == Strategy::Replay { "the journal" } else { "the log" };
+            tracing::info!(%job, %id, epoch = %of, "{name}: its records are prepared once more, from {from}");
         }
         Ok(Performed::Input(Input::Repaired { at: handle.at(), strategy, outcome }))
     })
@@ -435,23 +435,23 @@ fn give_up(
         let mut kept_in = None;
         if strategy == Strategy::SetAside {
             let mut losses = Vec::new();
-            for LaneLoss { handle, missing, .. } in &lost {
+            for LaneLoss { lane: LaneReport { handle, .. }, missing } in &lost {
                 let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
                 let journal = kept.iter().find(|journal| journal.lane == handle.lane).cloned();
                 losses.push(Lost { client, handle: handle.clone(), missing: missing.clone(), journal });
             }
-            let epoch = lost.first().map_or(Epoch::GENESIS, |lane| lane.handle.epoch);
+            let epoch = lost.first().map_or(Epoch::GENESIS, |loss| loss.lane.handle.epoch);
             let path = incident::aside(&host, &plan, epoch);
             let aside = Aside { host: &host, journals: &journals, lost: &losses, path: &path };
             match aside.keep().await? {
                 Ok(()) => kept_in = Some(path),
                 Err(why) => {
-                    tracing::warn!(job = %plan.name, "passed over: {}: {why}", strategy.name());
                     return Ok(Performed::Input(Input::GivenUp(Err(why))));
                 }
             }
         }
-        let noted = incident::given_up(&host, &plan, generation, &lost, kept_in.as_deref())?;
+        let loss = incident::Loss { strategy, lanes: &lost, kept_in: kept_in.as_deref() };
+        let noted = incident::given_up(&host, &plan, generation, &loss)?;
         Ok(Performed::Input(Input::GivenUp(Ok(noted))))
     })
 }

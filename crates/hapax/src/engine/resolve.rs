@@ -10,7 +10,7 @@ use crate::{
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
     Epoch, Handle, Identity,
-    evidence::{Described, EndTxnAnswer, LaneLook},
+    evidence::{Described, EndTxnAnswer, LaneLook, Witness},
     recovery::handover::{CommitWith, Effect, Handover, Input, Settled, Standing},
 };
 use hapax_host::{Deadline, Instant};
@@ -151,6 +151,7 @@ fn look(connected: Connected, item: usize, handle: Handle, markers: bool, attemp
         let look = match connected.brokers.look(&connected.client, &handle, markers).await {
             Ok(look) => look,
             Err(error) if error.is_retriable() => LaneLook {
+                by: Witness::Coordinator,
                 described: Described::Unanswered(with_causes(&error)),
                 level: handle.version,
                 markers: None,

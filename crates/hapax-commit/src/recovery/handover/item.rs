@@ -212,7 +212,7 @@ impl Guess {
             | EndTxnAnswer::Refused(_) => self.refusals += 1,
             EndTxnAnswer::Unknown(_) => self.attempt = self.attempt.saturating_add(1),
         }
-        self.fate = LaneFate::InFlight(format!("EndTxn was answered {answer:?}"));
+        self.fate = LaneFate::InFlight(format!("EndTxn was answered: {answer}"));
         self.describe(item)
     }
 }

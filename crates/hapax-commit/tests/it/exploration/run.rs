@@ -8,7 +8,7 @@ use hapax_commit::{
     Cohort, CohortConfig, Epoch, Handle, HandlePartition, IdAt, Identity, Lane, LaneConfig, Naming,
     ProducerEpoch, ShardId, Slot, SlotBody, SlotNumber, Strategy, TopicId, TransactionalId,
     cohort::{self, End, Failure, LaneEnd, PreparedHandle, Share},
-    evidence::{Described, EndTxnAnswer, LaneFate, LaneLook, PartitionLook, TransactionState},
+    evidence::{Described, EndTxnAnswer, LaneFate, LaneLook, PartitionLook, TransactionState, Witness},
     lane::{Outcome, Written},
     recovery::{self, LaneLoss, Resolution},
 };
@@ -48,7 +48,7 @@ impl World {
             Effect::Survey { at, .. } => {
                 let described = self.describe(&at.id);
                 // The chain of this world is never an old copy, so the data has no commit that it does not know.
-                Input::Surveyed { at, described, beyond: None }
+                Input::Surveyed { at, by: Witness::Coordinator, described, beyond: None }
             }
             Effect::ClearId { at } => {
                 if self.truth.is_newest(run.nonce) {
@@ -60,7 +60,13 @@ impl World {
                 let markers = markers.then(|| self.controls(&handle));
                 let described = self.describe(&handle.transactional_id);
                 let records = self.records(&handle, &described);
-                let look = LaneLook { described, level: self.broker.version, markers, records };
+                let look = LaneLook {
+                    by: Witness::Coordinator,
+                    described,
+                    level: self.broker.version,
+                    markers,
+                    records,
+                };
                 Input::Looked { at: handle.at(), look }
             }
             Effect::EndTxn { handle, commit } => {
@@ -115,9 +121,12 @@ impl World {
     /// Each lane is given up, or said to be committed, by what its log says.
     fn check_given_up(&self, committed: &[Handle], lost: &[LaneLoss]) {
         assert!(!lost.is_empty(), "nothing is given up");
-        assert!(lost.iter().all(|lane| lane.missing == lane.handle), "what is aborted is missing in whole");
+        assert!(
+            lost.iter().all(|lane| lane.missing == lane.lane.handle),
+            "what is aborted is missing in whole"
+        );
         let fates = committed.iter().map(|handle| (handle, LaneFate::Committed));
-        let fates = fates.chain(lost.iter().map(|lane| (&lane.handle, LaneFate::Aborted)));
+        let fates = fates.chain(lost.iter().map(|lane| (&lane.lane.handle, LaneFate::Aborted)));
         for (handle, fate) in fates {
             assert!(self.right(handle, &fate).is_some(), "{} is not {fate}", handle.at());
         }
