@@ -189,6 +189,13 @@ impl Case {
         self.await_nothing_open("timed out");
     }
 
+    /// The job's ids with their states.
+    fn listed(&self) -> Vec<(String, String)> {
+        let listed = transactions(&self.bootstrap).unwrap();
+        let ours = listed.into_iter().filter(|one| one.id.starts_with(&format!("{}.", self.job)));
+        ours.map(|one| (one.id, one.state)).collect()
+    }
+
     fn open(&self) -> Vec<String> {
         let listed = transactions(&self.bootstrap).unwrap();
         let ours = listed.into_iter().filter(|one| one.id.starts_with(&format!("{}.", self.job)));
