@@ -28,6 +28,7 @@ use xtask::{
 mod carrier;
 mod group;
 mod loss;
+mod memory;
 mod object;
 mod sinks;
 mod start;

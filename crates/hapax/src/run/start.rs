@@ -10,12 +10,12 @@ use super::{fork, surroundings, two_phase};
 use crate::{
     assignment::{All, Assignment},
     cluster::Clusters,
-    decider::{Brokers, bookmarked_by},
+    decider::{Brokers, bookmarked_by, own_topic},
     error::{Code, JobError},
     job::Plan,
     limits,
     sink::Guarantee,
-    source::SourceContext,
+    source::{SourceContext, UNKNOWN_TOPIC},
 };
 use hapax_commit::{
     DeciderKind, Generation, JobRecord, Name, Naming, Positions, RunNonce, Slot, SlotBody, SlotNumber,
@@ -23,7 +23,7 @@ use hapax_commit::{
 };
 use hapax_host::{Deadline, Host};
 use hapax_kafka::{
-    Client, admin,
+    Client, KafkaCode, admin,
     transaction::{self, ListFilter},
 };
 use hapax_store::{Chain, Created, Incarnation, Patience, PositionObjects, PutOutcome, Store, StoredJob};
@@ -388,7 +388,7 @@ impl Begin<'_> {
             stored = self.stored().await?;
             if stored.is_none() {
                 if self.plan.decider() == DeciderKind::Checkpoint {
-                    self.refuse_bookmarked(brokers).await?;
+                    self.refuse_carried(brokers).await?;
                 }
                 return Err(lost);
             }
@@ -429,7 +429,7 @@ impl Begin<'_> {
 
     /// A job that the brokers know and the store does not, since it has committed positions with its transactions. Asked
     /// only then: a cluster on which nobody uses groups need not have a coordinator of any.
-    async fn refuse_bookmarked(&self, brokers: &Brokers) -> Result<(), JobError> {
+    async fn refuse_carried(&self, brokers: &Brokers) -> Result<(), JobError> {
         for (name, client) in brokers.transactional() {
             let patience = Deadline::after(self.host.now(), Some(limits::REPORT_EVERY));
             match bookmarked_by(client, &self.plan.name, patience).await {
@@ -450,7 +450,33 @@ impl Begin<'_> {
                 }
             }
         }
-        Ok(())
+        match self.remembered(brokers).await? {
+            Some(topic) => {
+                Err(self.other_decider(DeciderKind::Transaction, &format!("{topic} says that it runs with")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The topic of its own that a job of decider `transaction` makes, where it is there: brokers forget offsets and ids
+    /// of a job that is stopped for long, and no topic.
+    async fn remembered(&self, brokers: &Brokers) -> Result<Option<String>, JobError> {
+        let topic = own_topic(&self.plan.name);
+        for (name, client) in brokers.transactional() {
+            let failed =
+                |error| JobError::kafka(format!("looking at topic {topic} of cluster {name}"), error);
+            let found = client.topics(&[&topic]).await.map_err(failed)?;
+            let Some(found) = found.first() else { continue };
+            match found.error {
+                None => return Ok(Some(format!("topic {topic} on cluster {name}"))),
+                // What the job may not see it has not made.
+                Some(UNKNOWN_TOPIC | KafkaCode::TOPIC_AUTHORIZATION_FAILED) => {}
+                Some(_) => {
+                    found.usable().map_err(failed)?;
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// A store without this job, although there is one somewhere.
@@ -471,16 +497,20 @@ impl Begin<'_> {
                 ),
             ));
         }
-        let known = self.known_ids(brokers).await?;
-        if used || !known.is_empty() {
+        let known = self.known_ids(brokers).await?.first().map(|id| format!("the brokers know {id}"));
+        let known = match known {
+            None => self.remembered(brokers).await?.map(|topic| format!("{topic} is its own")),
+            known => known,
+        };
+        if used || known.is_some() {
             return Err(self.needs_person(
                 Code::StoreLost,
                 format!(
-                    "the checkpoint store {} is empty, but the job has run before (the brokers know {}); is a \
-                     volume not mounted? nothing was cleared and nothing was read; with the store back it goes on, \
-                     and --fresh begins anew, which may write records a second time",
+                    "the checkpoint store {} is empty, but the job has run before ({}); is a volume not mounted? nothing \
+                     was cleared and nothing was read; with the store back it goes on, where it ran without a store it goes \
+                     on without one, and --fresh begins anew, which may write records a second time",
                     self.url(),
-                    known.first().map_or_else(|| "nothing of it any more".to_owned(), TransactionalId::to_string)
+                    known.unwrap_or_else(|| "the brokers know nothing of it any more".to_owned())
                 ),
             ));
         }
