@@ -44,7 +44,7 @@ impl Case {
     }
 
     /// What `read_committed` readers see of a topic, by partition.
-    fn read(&self, topic: &str) -> Vec<Vec<String>> {
+    pub(super) fn read(&self, topic: &str) -> Vec<Vec<String>> {
         let mut read = judges().reader.read_all(&self.bootstrap, topic, Isolation::ReadCommitted).unwrap();
         read.sort_by_key(|partition| partition.bounds.partition);
         read.iter().map(|one| one.records.iter().map(|read| read.text()).collect()).collect()
