@@ -28,6 +28,7 @@ use xtask::{
 mod carrier;
 mod group;
 mod loss;
+mod memory;
 mod object;
 mod sinks;
 mod start;
@@ -187,6 +188,13 @@ impl Case {
         let hosted = self.hosted.as_ref().expect("played on our broker");
         hosted.broker.jump_clock(TIMEOUT_MS + 1_000).unwrap();
         self.await_nothing_open("timed out");
+    }
+
+    /// The job's ids with their states.
+    fn listed(&self) -> Vec<(String, String)> {
+        let listed = transactions(&self.bootstrap).unwrap();
+        let ours = listed.into_iter().filter(|one| one.id.starts_with(&format!("{}.", self.job)));
+        ours.map(|one| (one.id, one.state)).collect()
     }
 
     fn open(&self) -> Vec<String> {

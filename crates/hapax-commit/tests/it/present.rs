@@ -104,133 +104,305 @@ fn every_id_of_every_shard_there_ever_was_is_cleared_once() {
 /// Whoever clears an id owns it; a run commits an epoch on the id of its number while it owns that.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct World {
-    /// Who cleared each id of the shard last.
+    /// Who cleared each id of the shard last; the first is the lock.
     owners: [usize; 3],
+    /// 0 before genesis.
     layout: u32,
     epoch: u64,
     /// The next record to read.
     next: u64,
-    /// Records that are out.
+    /// Records that this life of the job has out.
     out: u64,
+    /// The offsets' partition knows of the newest commit on the lock (KAFKA-20734).
+    is_told: bool,
     agents: Vec<Agent>,
+}
+
+/// What an agent does next.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    /// Clears these ids, in any order.
+    Clear(Vec<usize>),
+    /// A start without a store: is anything committed that can be read, or known of the job?
+    Look,
+    /// Behind the clearing of the lock: the same once more.
+    LookAgain,
+    /// Tells the offsets' partition how a transaction ended on an id that was cleared.
+    Tell,
+    /// Commits the first positions of a life; true where they take the place of whatever is there.
+    Genesis(bool),
+    Read,
+    Change,
+    Write,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Agent {
-    is_change: bool,
-    /// Ids still to be cleared, step by step.
-    steps: Vec<Vec<usize>>,
+    steps: Vec<Step>,
     /// Layout, epoch and next record, as they were read.
     read: Option<(u32, u64, u64)>,
-    /// Commits that it will try.
-    left: u32,
+    /// Looks that may still find another start at work, and begin again.
+    looks: u32,
 }
+
+const LOCK: usize = 0;
 
 fn lane() -> [TransactionalId; 3] {
     LaneId { cluster: name("main"), shard: ShardId(0) }.transactional_ids(&name("orders"))
 }
 
-fn agent(is_change: bool, steps: &[Vec<TransactionalId>; 2]) -> Agent {
+fn clearing(steps: &[Vec<TransactionalId>; 2]) -> Vec<Step> {
     let index = |id: &TransactionalId| lane().iter().position(|own| own == id).unwrap();
-    let steps = steps.iter().map(|step| step.iter().map(index).collect()).collect();
-    Agent { is_change, steps, read: None, left: if is_change { 1 } else { 2 } }
+    steps.iter().map(|step| Step::Clear(step.iter().map(index).collect())).collect()
+}
+
+fn agent(steps: Vec<Step>) -> Agent {
+    Agent { steps, read: None, looks: 2 }
+}
+
+/// The steps of those that start a job, change it, or begin it anew.
+#[derive(Clone, Debug)]
+struct Orders {
+    start: [Vec<TransactionalId>; 2],
+    change: [Vec<TransactionalId>; 2],
+    anew: [Vec<TransactionalId>; 2],
+}
+
+impl Orders {
+    fn right() -> Self {
+        let ids = Ids::of(&name("orders"), &name("main"), 1);
+        let (start, change) = (ids.steps_of_start(), ids.steps_of_change());
+        Self { start, anew: change.clone(), change }
+    }
+
+    fn run(&self) -> Vec<Step> {
+        [clearing(&self.start), vec![Step::Read, Step::Write, Step::Write]].concat()
+    }
+
+    fn start(&self) -> Agent {
+        agent(self.run())
+    }
+
+    fn change(&self) -> Agent {
+        agent([clearing(&self.change), vec![Step::Read, Step::Change]].concat())
+    }
+
+    /// `--fresh`.
+    fn anew(&self) -> Agent {
+        agent([clearing(&self.anew), vec![Step::Genesis(true), Step::Tell], self.run()].concat())
+    }
+
+    /// A start without a store, of a job that nobody has begun as far as it knows.
+    fn first(&self) -> Agent {
+        agent([vec![Step::Look], self.begin()].concat())
+    }
+
+    fn begin(&self) -> Vec<Step> {
+        let begin = vec![Step::Clear(vec![LOCK]), Step::LookAgain, Step::Genesis(false), Step::Tell];
+        [begin, self.run()].concat()
+    }
 }
 
 impl World {
-    /// Every world that one thing more leads to.
-    fn next(&self) -> Vec<Self> {
-        (0..self.agents.len()).flat_map(|who| self.step(who)).collect()
+    fn new(layout: u32, epoch: u64, agents: Vec<Agent>) -> Self {
+        Self { owners: [usize::MAX; 3], layout, epoch, next: 0, out: 0, is_told: true, agents }
     }
 
-    fn step(&self, who: usize) -> Vec<Self> {
-        let agent = &self.agents[who];
-        if let Some(step) = agent.steps.first() {
-            return (0..step.len()).map(|index| self.cleared(who, index)).collect();
-        }
+    /// Every world that one thing more leads to.
+    fn next(&self, orders: &Orders) -> Vec<Self> {
+        (0..self.agents.len()).flat_map(|who| self.step(who, orders)).collect()
+    }
+
+    fn step(&self, who: usize, orders: &Orders) -> Vec<Self> {
         let mut world = self.clone();
-        match agent.read {
-            None => world.agents[who].read = Some((self.layout, self.epoch, self.next)),
-            Some(_) if agent.left == 0 => return Vec::new(),
-            Some((layout, ..)) if layout != 1 => world.agents[who].left = 0,
-            Some(read) if agent.is_change => world.change(who, read),
-            Some(read) => world.write(who, read),
+        let steps = &mut world.agents[who].steps;
+        if steps.is_empty() {
+            return Vec::new();
+        }
+        match steps.remove(0) {
+            Step::Clear(ids) => return (0..ids.len()).map(|index| self.cleared(who, &ids, index)).collect(),
+            Step::Look => world.look(who, orders),
+            Step::LookAgain => world.look_again(who, orders),
+            Step::Tell => world.is_told = true,
+            Step::Genesis(overwrites) => return world.genesis(who, overwrites),
+            // It waits until they are stable, or sees to it.
+            Step::Read => {
+                world.is_told = true;
+                world.agents[who].read = Some((world.layout, world.epoch, world.next));
+            }
+            Step::Change => world.change(who),
+            Step::Write => world.write(who),
         }
         vec![world]
     }
 
     /// What stands in one step is cleared in any order.
-    fn cleared(&self, who: usize, index: usize) -> Self {
+    fn cleared(&self, who: usize, ids: &[usize], index: usize) -> Self {
         let mut world = self.clone();
-        let steps = &mut world.agents[who].steps;
-        world.owners[steps[0].remove(index)] = who;
-        if steps[0].is_empty() {
-            steps.remove(0);
+        world.owners[ids[index]] = who;
+        let left: Vec<usize> = ids.iter().copied().filter(|id| *id != ids[index]).collect();
+        match left.is_empty() {
+            true => drop(world.agents[who].steps.remove(0)),
+            false => world.agents[who].steps[0] = Step::Clear(left),
         }
         world
     }
 
-    fn change(&mut self, who: usize, (_, _, next): (u32, u64, u64)) {
-        self.agents[who].left = 0;
-        if self.owners[0] == who {
-            (self.layout, self.epoch, self.next) = (2, 0, next);
+    fn end(&mut self, who: usize) {
+        self.agents[who].steps.clear();
+    }
+
+    /// Coordinators know what was committed before the partition that is not told shows it.
+    fn look(&mut self, who: usize, orders: &Orders) {
+        let is_listed = self.owners[1..].iter().any(|owner| *owner != usize::MAX);
+        let agent = &mut self.agents[who];
+        match (self.layout > 0, self.is_told) {
+            (true, true) => agent.steps = orders.run(),
+            (true, false) if agent.looks == 0 => agent.steps.clear(),
+            (true, false) => {
+                agent.looks -= 1;
+                let tell = vec![Step::Clear(vec![LOCK]), Step::Tell];
+                let tell = if is_listed { Vec::new() } else { tell };
+                agent.steps = [tell, vec![Step::Look], orders.begin()].concat();
+            }
+            (false, _) => {}
         }
     }
 
-    fn write(&mut self, who: usize, (layout, epoch, next): (u32, u64, u64)) {
+    /// The offsets are read stable.
+    fn look_again(&mut self, who: usize, orders: &Orders) {
+        if self.layout > 0 {
+            self.is_told = true;
+            self.agents[who].steps = orders.run();
+        }
+    }
+
+    /// It may stay untold, whoever commits it.
+    fn genesis(mut self, who: usize, overwrites: bool) -> Vec<Self> {
+        if self.owners[LOCK] != who {
+            self.end(who);
+            return vec![self];
+        }
+        (self.layout, self.epoch, self.next) = (1, 0, 0);
+        if overwrites {
+            self.out = 0;
+        }
+        [true, false].map(|is_told| Self { is_told, ..self.clone() }).into()
+    }
+
+    fn change(&mut self, who: usize) {
+        match self.agents[who].read {
+            Some((1, _, next)) if self.owners[LOCK] == who => {
+                (self.layout, self.epoch, self.next) = (2, 0, next);
+            }
+            _ => self.end(who),
+        }
+    }
+
+    fn write(&mut self, who: usize) {
+        let Some((layout @ 1, epoch, next)) = self.agents[who].read else { return self.end(who) };
         let epoch = epoch + 1;
-        let id = epoch % 3;
-        if self.owners[id as usize] != who {
-            self.agents[who].left = 0;
-            return;
+        if self.owners[(epoch % 3) as usize] != who {
+            return self.end(who);
         }
         // Its bookmark takes the place of whatever is there.
         (self.layout, self.epoch, self.next) = (layout, epoch, next + 1);
         self.out += 1;
         self.agents[who].read = Some((layout, epoch, next + 1));
-        self.agents[who].left -= 1;
     }
 }
 
 /// Walks every interleaving; the first world whose progress is not what is out.
-fn explore(agents: &[Agent], epoch: u64) -> (usize, Option<World>) {
-    let nobody = usize::MAX;
-    let first = World { owners: [nobody; 3], layout: 1, epoch, next: 0, out: 0, agents: agents.to_vec() };
+fn explore(orders: &Orders, first: World) -> (usize, Option<World>) {
     let (mut seen, mut open) = (BTreeSet::new(), vec![first]);
     while let Some(world) = open.pop() {
         if world.next != world.out {
             return (seen.len(), Some(world));
         }
         if seen.insert(world.clone()) {
-            open.extend(world.next());
+            open.extend(world.next(orders));
         }
     }
     (seen.len(), None)
 }
 
+fn assert_nothing_is_taken_back(layout: u32, epoch: u64, agents: Vec<Agent>) {
+    let (worlds, wrong) = explore(&Orders::right(), World::new(layout, epoch, agents));
+    assert!(worlds > 100, "{worlds} worlds");
+    assert_eq!(wrong, None, "from epoch {epoch}");
+}
+
 #[test]
 fn no_interleaving_of_a_change_with_starts_and_changes_takes_a_committed_epoch_back() {
-    let ids = Ids::of(&name("orders"), &name("main"), 1);
-    let (start, change) = (agent(false, &ids.steps_of_start()), agent(true, &ids.steps_of_change()));
+    let orders = Orders::right();
+    let (start, change) = (orders.start(), orders.change());
     for epoch in 0..3 {
         for agents in [
             vec![start.clone(), change.clone()],
             vec![start.clone(), start.clone(), change.clone()],
             vec![start.clone(), change.clone(), change.clone()],
         ] {
-            let (worlds, wrong) = explore(&agents, epoch);
-            assert!(worlds > 100, "{worlds} worlds");
-            assert_eq!(wrong, None, "from epoch {epoch}");
+            assert_nothing_is_taken_back(1, epoch, agents);
         }
+    }
+}
+
+/// What a run of the former life commits behind the genesis of the next one would be nobody's progress.
+#[test]
+fn no_interleaving_of_fresh_with_starts_changes_and_fresh_mixes_two_lives() {
+    let orders = Orders::right();
+    let (start, change, anew) = (orders.start(), orders.change(), orders.anew());
+    for epoch in 0..3 {
+        for agents in [
+            vec![start.clone(), anew.clone()],
+            vec![start.clone(), start.clone(), anew.clone()],
+            vec![start.clone(), change.clone(), anew.clone()],
+            vec![start.clone(), anew.clone(), anew.clone()],
+        ] {
+            assert_nothing_is_taken_back(1, epoch, agents);
+        }
+    }
+}
+
+/// Whoever finds genesis committed and not told fences the one that is at work, tells, and looks again.
+#[test]
+fn of_several_first_starts_one_begins_the_job_also_where_its_genesis_is_not_told() {
+    let orders = Orders::right();
+    let (first, anew) = (orders.first(), orders.anew());
+    for agents in [
+        vec![first.clone(), first.clone()],
+        vec![first.clone(), first.clone(), first.clone()],
+        vec![first.clone(), first.clone(), anew.clone()],
+    ] {
+        assert_nothing_is_taken_back(0, 0, agents);
     }
 }
 
 /// Either order alone is not enough.
 #[test]
 fn in_any_other_order_an_epoch_can_be_taken_back() {
-    let ids = Ids::of(&name("orders"), &name("main"), 1);
-    let (start, change) = (ids.steps_of_start(), ids.steps_of_change());
-    for (start, change) in [(&start, &start), (&change, &change), (&change, &start)] {
-        let agents = [agent(false, start), agent(true, change)];
-        assert!((0..3).any(|epoch| explore(&agents, epoch).1.is_some()), "the walk finds it");
+    let right = Orders::right();
+    let (start, change) = (&right.start, &right.change);
+    for (start, change) in [(start, start), (change, change), (change, start)] {
+        let orders = Orders { start: start.clone(), change: change.clone(), ..right.clone() };
+        let agents = vec![orders.start(), orders.change()];
+        assert!(is_found(&orders, 1, &agents), "the walk finds it");
     }
+    let orders = Orders { anew: start.clone(), ..right.clone() };
+    assert!(is_found(&orders, 1, &[orders.start(), orders.anew()]), "fresh that clears the lock last");
+}
+
+#[test]
+fn a_genesis_that_leaves_an_id_or_a_look_out_is_found() {
+    let orders = Orders::right();
+    let mut anew = orders.anew();
+    anew.steps.remove(1);
+    assert!(is_found(&orders, 1, &[orders.start(), anew]), "fresh that clears the lock alone");
+    let mut first = orders.first();
+    first.steps.retain(|step| *step != Step::LookAgain);
+    assert!(is_found(&orders, 0, &[orders.first(), first]), "a first start that does not look again");
+}
+
+fn is_found(orders: &Orders, layout: u32, agents: &[Agent]) -> bool {
+    (0..3).any(|epoch| explore(orders, World::new(layout, epoch, agents.to_vec())).1.is_some())
 }

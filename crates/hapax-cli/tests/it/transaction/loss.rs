@@ -1,7 +1,7 @@
 //! Offsets that are missing, reset or expired: a person's business, never a first start.
 
 use super::{Case, On, PARTITIONS, judges};
-use std::fs;
+use std::{fs, path::PathBuf};
 use xtask::{
     kafka::{Version, transactions},
     tools::Tools,
@@ -10,12 +10,12 @@ use xtask::{
 const GROUPS: &str = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
 const EIGHT_DAYS_MS: i64 = 8 * 24 * 60 * 60 * 1_000;
 
-const STORE: &str =
+pub(super) const STORE: &str =
     "[checkpoint]\nstore = \"file://PATH/store\"\nincidents = \"PATH/incidents\"\ninterval = \"60ms\"";
 
 impl Case {
     /// Apache Kafka's own tool, at any broker.
-    fn groups(&self, arguments: &[&str]) {
+    pub(super) fn groups(&self, arguments: &[&str]) {
         let tools = Tools::new(Version::V4_4).unwrap();
         let all = [&["--bootstrap-server", &self.bootstrap, "--group", &self.job][..], arguments].concat();
         let output = tools.run(GROUPS, &all).unwrap();
@@ -24,9 +24,37 @@ impl Case {
     }
 
     /// Half done: the job has begun and is not finished.
-    fn half_done(&self) {
+    pub(super) fn half_done(&self) {
         let ended = self.run(&["--crash-at", &format!("K5:{}", 2 * PARTITIONS)]);
         assert_eq!(ended.code, None, "{}", ended.err);
+    }
+
+    /// Nobody runs it for as long as brokers keep offsets and ids.
+    pub(super) fn let_expire(&self) {
+        self.hosted.as_ref().unwrap().broker.jump_clock(EIGHT_DAYS_MS).unwrap();
+        let began = std::time::Instant::now();
+        while !self.offsets().is_empty() || !transactions(&self.bootstrap).unwrap().is_empty() {
+            assert!(began.elapsed() < super::PATIENCE, "offsets and ids expire");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+
+    /// From the next start on it has a store, which is empty, or its own again.
+    pub(super) fn give_store(&self) {
+        let store = format!("[checkpoint]\nstore = \"file://{}\"\n", self.store().display());
+        let text = fs::read_to_string(&self.file).unwrap();
+        fs::write(&self.file, text.replace("[checkpoint]\n", &store)).unwrap();
+    }
+
+    /// From the next start on the file names no store.
+    pub(super) fn take_store(&self) {
+        let text = fs::read_to_string(&self.file).unwrap();
+        let without: Vec<&str> = text.lines().filter(|line| !line.starts_with("store =")).collect();
+        fs::write(&self.file, without.join("\n")).unwrap();
+    }
+
+    pub(super) fn store(&self) -> PathBuf {
+        self.folder.join("store")
     }
 }
 
@@ -77,13 +105,7 @@ fn a_job_that_was_down_for_longer_than_brokers_remember_it_is_no_first_start() {
         let feed = case.feed();
         case.half_done();
         drop(feed);
-        let hosted = case.hosted.as_ref().unwrap();
-        hosted.broker.jump_clock(EIGHT_DAYS_MS).unwrap();
-        let began = std::time::Instant::now();
-        while !case.offsets().is_empty() || !transactions(&case.bootstrap).unwrap().is_empty() {
-            assert!(began.elapsed() < super::PATIENCE, "offsets and ids expire");
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
+        case.let_expire();
         let ended = case.run(&[]);
         ended.says(4, "E0420");
         ended.says(4, "--fresh");
@@ -127,9 +149,7 @@ fn a_checkpoint_job_does_not_become_a_transaction_job() {
     assert_eq!(ended.code, Some(0), "{}", ended.err);
     case.run(&[]).says(2, "created with decider \"checkpoint\", and it would run with \"transaction\"");
     // Without its store there is nothing but the brokers to remember it.
-    let text = fs::read_to_string(&case.file).unwrap();
-    let without: Vec<&str> = text.lines().filter(|line| !line.starts_with("store =")).collect();
-    fs::write(&case.file, without.join("\n")).unwrap();
+    case.take_store();
     case.run(&[]).says(4, "it has run before");
     case.assert_exact("untouched");
 }

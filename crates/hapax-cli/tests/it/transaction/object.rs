@@ -133,3 +133,18 @@ fn a_store_that_does_not_take_the_object_ends_the_run_without_loss() {
         case.assert_all_out("taken again");
     }
 }
+
+#[test]
+fn a_job_whose_positions_are_in_its_store_is_refused_without_it_and_goes_on_with_it() {
+    let case = Case::of_many("taken away", 2);
+    assert_eq!(case.run(&["--crash-at", "K5:2"]).code, None);
+    let (pointer, ids) = (case.pointer(), case.listed());
+    case.take_store();
+    let incidents = format!("checkpoint.incidents={}", case.folder.join("incidents").display());
+    let ended = case.run(&["--set", &incidents]);
+    ended.says(4, "E0420");
+    ended.says(4, &format!("{pointer} of its checkpoint store, and the file names no store any more"));
+    assert_eq!((case.pointer(), case.listed()), (pointer, ids), "nothing was touched");
+    case.give_store();
+    case.ends("with its store");
+}

@@ -15,10 +15,7 @@ fn a_copy_from_kafka_to_kafka_needs_no_store() {
     let ended = case.run(&[]);
     assert_eq!(ended.code, Some(0), "{}", ended.err);
     case.assert_done("by default");
-    let text = std::fs::read_to_string(&case.file).unwrap();
-    let store =
-        "[checkpoint]\nstore = \"file://PATH/store\"\n".replace("PATH", case.folder.to_str().unwrap());
-    std::fs::write(&case.file, text.replace("[checkpoint]\n", &store)).unwrap();
+    case.give_store();
     case.run(&[]).says(2, "say that it runs with decider \"transaction\"");
 }
 

@@ -2,24 +2,65 @@
 //! which no start could read the job's progress.
 
 use super::{Case, Mode, On, PARTITIONS, PATIENCE, Point, TOTAL, crash_at, judges};
+use crate::command_line::hapax;
 use hapax_broker::Step;
-use hapax_kafka::admin::OFFSETS_TOPIC;
+use hapax_kafka::{admin::OFFSETS_TOPIC, transaction::TRANSACTION_STATE_TOPIC};
 use std::{
     thread,
     time::{Duration, Instant},
 };
+use xtask::judge::Isolation;
 
 const FIVE_DAYS_MS: i64 = 5 * 24 * 60 * 60 * 1_000;
 
 impl Case {
     /// From now on the partitions of a topic get no markers from coordinators.
     fn leave_out(&self, topic: &str) {
-        let broker = &self.hosted.as_ref().unwrap().broker;
-        let there = (0..).map_while(|partition| {
-            let step = Step::LeaveOutMarkers { topic: topic.to_owned(), partition, leave_out: true };
-            broker.step(step).ok()
+        self.step_each(topic, |topic, partition| Step::LeaveOutMarkers { topic, partition, leave_out: true });
+    }
+
+    /// From now on they get them again; those that were left out stay so.
+    fn leave_out_no_more(&self, topic: &str) {
+        self.step_each(topic, |topic, partition| Step::LeaveOutMarkers {
+            topic,
+            partition,
+            leave_out: false,
         });
+    }
+
+    fn step_each(&self, topic: &str, step: impl Fn(String, i32) -> Step) {
+        let broker = &self.hosted.as_ref().unwrap().broker;
+        let there = (0..).map_while(|partition| broker.step(step(topic.to_owned(), partition)).ok());
         assert!(there.count() > 0, "{topic} is there");
+    }
+
+    /// Somebody clears every id of the job and comes no further: its coordinators do not say any more how the transactions
+    /// before have ended.
+    fn clear_every_id(&self) {
+        let ended = hapax(&["job", "shards", self.file.to_str().unwrap(), "2", "--crash-at", "R1"]);
+        assert_eq!(ended.code, None, "{}", ended.err);
+        assert!(ended.err.contains("crash point R1 reached"), "{}", ended.err);
+        assert!(self.listed().iter().all(|(_, state)| state == "Empty"), "{:?}", self.listed());
+    }
+
+    /// What `read_committed` readers see of a topic, by partition.
+    pub(super) fn read(&self, topic: &str) -> Vec<Vec<String>> {
+        let mut read = judges().reader.read_all(&self.bootstrap, topic, Isolation::ReadCommitted).unwrap();
+        read.sort_by_key(|partition| partition.bounds.partition);
+        read.iter().map(|one| one.records.iter().map(|read| read.text()).collect()).collect()
+    }
+
+    /// What the former life has committed, by partition, and behind it the whole input once.
+    fn assert_begun_anew_behind(&self, former: &[i64], when: &str) {
+        self.await_nothing_open(when);
+        assert!(former.iter().any(|count| *count > 0), "{when}: a former life that has written: {former:?}");
+        let input = self.read(&self.source());
+        let before = input.iter().zip(former).map(|(records, count)| &records[..*count as usize]);
+        let wanted: Vec<Vec<String>> =
+            before.zip(&input).map(|(before, all)| [before, all.as_slice()].concat()).collect();
+        assert_eq!(self.read(&self.sink()), wanted, "{when}");
+        let ends: Vec<i64> = self.offsets().iter().map(|offset| offset.offset).collect();
+        assert_eq!(ends, vec![super::per_partition() as i64; PARTITIONS as usize], "{when}");
     }
 }
 
@@ -91,7 +132,9 @@ fn a_job_that_died_behind_its_last_commit_still_tells_its_sinks() {
         let case = Case::new(&when, On::Ours(version), "");
         case.fill();
         case.leave_out(&case.sink());
-        let ended = case.run(&["--set", "run.shards=1", "--crash-at", "K4:1:kill"]);
+        // One epoch has everything.
+        let whole = ["--set", "run.shards=1", "--set", "checkpoint.interval=1s"];
+        let ended = case.run(&[&whole[..], &["--crash-at", "K4:1:kill"]].concat());
         assert_eq!(ended.code, None, "{}", ended.err);
         let bounds = judges().reader.end_offsets(&case.bootstrap, &case.sink()).unwrap();
         assert!(bounds.iter().any(|bounds| bounds.stable_end < bounds.end), "{when}: {bounds:?}");
@@ -99,6 +142,56 @@ fn a_job_that_died_behind_its_last_commit_still_tells_its_sinks() {
         assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
         assert!(ended.err.contains("finished already"), "{when}: {}", ended.err);
         case.assert_done(&when);
+    }
+}
+
+/// The bookmarks of the former life are all that tells what it has committed last, and genesis takes their place.
+#[test]
+fn a_job_that_is_begun_anew_tells_its_sinks_what_the_former_life_has_committed() {
+    for version in [0, 2] {
+        let when = format!("untold former life v{version}");
+        let case = Case::new(&when, On::Ours(version), "");
+        let mut feed = case.feed();
+        case.leave_out(&case.sink());
+        let ended = case.run(&["--set", "run.shards=1", "--crash-at", "K4:2:kill"]);
+        assert_eq!(ended.code, None, "{}", ended.err);
+        let bounds = judges().reader.end_offsets(&case.bootstrap, &case.sink()).unwrap();
+        assert!(bounds.iter().any(|bounds| bounds.stable_end < bounds.end), "{when}: {bounds:?}");
+        let former: Vec<i64> = case.offsets().iter().map(|offset| offset.offset).collect();
+        assert_eq!(feed.join().unwrap(), TOTAL);
+        case.clear_every_id();
+        case.step_each(TRANSACTION_STATE_TOPIC, |topic, partition| Step::Compact { topic, partition });
+        case.leave_out_no_more(&case.sink());
+        let ended = case.run(&["--fresh"]);
+        assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+        case.assert_begun_anew_behind(&former, &when);
+    }
+}
+
+/// The next start finds the bookmarks of the life before, which the partition still shows.
+#[test]
+fn a_job_begun_anew_that_dies_before_the_offsets_partition_knows_of_it_is_gone_on_with() {
+    for version in [0, 2] {
+        let when = format!("untold new life v{version}");
+        let case = Case::new(&when, On::Ours(version), "");
+        let mut feed = case.feed();
+        let ended = case.run(&["--set", "run.shards=1", "--crash-at", "K5:2"]);
+        assert_eq!(ended.code, None, "{}", ended.err);
+        let former: Vec<i64> = case.offsets().iter().map(|offset| offset.offset).collect();
+        assert_eq!(feed.join().unwrap(), TOTAL);
+        case.clear_every_id();
+        case.leave_out(OFFSETS_TOPIC);
+        let mut anew = case.start("anew", &["--fresh"]);
+        let is_committed = || case.listed().iter().any(|(_, state)| state == "CompleteCommit");
+        anew.until("its genesis is not committed", PATIENCE, |_| Ok(is_committed())).unwrap();
+        anew.process().signal("KILL").unwrap();
+        anew.wait(PATIENCE).unwrap();
+        let shown: Vec<i64> = case.offsets().iter().map(|offset| offset.offset).collect();
+        assert_eq!(shown, former, "{when}: the partition was not told");
+        case.leave_out_no_more(OFFSETS_TOPIC);
+        let ended = case.run(&[]);
+        assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+        case.assert_begun_anew_behind(&former, &when);
     }
 }
 

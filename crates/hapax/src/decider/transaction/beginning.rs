@@ -5,7 +5,7 @@
 //! point leaves what was before or what comes after, whole.
 
 use super::{
-    RecordAt, TransactionDecider,
+    TransactionDecider,
     home::{Carried, Home},
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     limits,
     source::UNKNOWN_TOPIC,
 };
-use hapax_commit::{Bookmark, Epoch, Identity, Layout, Positions, bookmark, ledger::Carrier};
+use hapax_commit::{Bookmark, Epoch, Identity, Layout, Positions, ledger::Carrier};
 use hapax_host::Deadline;
 use hapax_kafka::{
     admin::{self, NewTopic},
@@ -91,12 +91,9 @@ impl TransactionDecider {
         Ok(offsets.committed.into_iter().filter(is_given_up).map(unmarked).collect())
     }
 
-    /// Sees to it that the job has its topic: with a partition for each shard, where that carries positions. A job with a
-    /// store has its record there, and needs no topic that only remembers it.
+    /// Sees to it that the job has its topic: with a partition for each shard, where that carries positions. Also beside a
+    /// store, which the job may lose while brokers forget it.
     pub(super) async fn make_own_topic(&self, home: &Home) -> Result<(), JobError> {
-        if home.kind == bookmark::Home::Group && matches!(self.start.record_at, RecordAt::Store { .. }) {
-            return Ok(());
-        }
         let (topic, partitions) = home.own_topic();
         if self.partitions_of(&topic).await? >= partitions {
             return Ok(());

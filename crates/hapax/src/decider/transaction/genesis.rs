@@ -93,17 +93,25 @@ impl TransactionDecider {
                 self.tell_of_genesis().await?;
                 Err(self.begun_meanwhile())
             }
-            Past::Known(id) => Err(self.progress_lost(&format!(
-                "no offset of it is committed, but it has run before: the brokers know {id} (where it ran with decider \
-                 \"checkpoint\", set that, with its store)"
-            ))),
-            Past::Unanswered(id, why) => Err(JobError::Run {
-                code: Code::Unreachable,
-                message: format!(
-                    "job {}: asking whether {id} is known: {why}; a job whose past is not known is not begun",
-                    self.start.plan.name
-                ),
-            }),
+            Past::Known(id) => Err(self.known(&id)),
+            Past::Unanswered(id, why) => Err(self.unanswered(&id, &why)),
+        }
+    }
+
+    fn known(&self, id: &TransactionalId) -> JobError {
+        self.progress_lost(&format!(
+            "no offset of it is committed, but it has run before: the brokers know {id} (where it ran with decider \
+             \"checkpoint\", set that, with its store)"
+        ))
+    }
+
+    fn unanswered(&self, id: &TransactionalId, why: &str) -> JobError {
+        JobError::Run {
+            code: Code::Unreachable,
+            message: format!(
+                "job {}: asking whether {id} is known: {why}; a job whose past is not known is not begun",
+                self.start.plan.name
+            ),
         }
     }
 
@@ -170,7 +178,12 @@ impl TransactionDecider {
     /// Is genesis committed already, by another start or by one that died behind it?
     async fn has_genesis(&self, found: &[FoundOffset]) -> Result<bool, JobError> {
         if found.is_empty() {
-            return Ok(false);
+            // A start that died before that has used this id alone, and committed nothing.
+            return match bookmark::judge_past(&self.ids().lock, &self.looks) {
+                Past::None | Past::Interrupted => Ok(false),
+                Past::Known(id) => Err(self.known(&id)),
+                Past::Unanswered(id, why) => Err(self.unanswered(&id, &why)),
+            };
         }
         let progress = self.judge(found).await?;
         let at_genesis = progress.shards.values().all(|shard| {

@@ -127,7 +127,7 @@ impl Home {
             bookmark::Home::Group => 1,
             bookmark::Home::Carrier => i32::try_from(self.shards).unwrap_or(i32::MAX),
         };
-        (carrier_of(&self.job), partitions)
+        (own_topic(&self.job), partitions)
     }
 
     /// Every place where an offset of the job is committed.
@@ -308,7 +308,7 @@ async fn places_in_group(
 }
 
 fn places_on_carrier(job: &Name, layout: &Layout) -> BTreeMap<Key, (String, i32)> {
-    let topic = carrier_of(job);
+    let topic = own_topic(job);
     let place = |shard: &ShardId| {
         let partition = i32::try_from(shard.0).unwrap_or(i32::MAX);
         (Key::Shard(*shard), (topic.clone(), partition))
@@ -316,7 +316,8 @@ fn places_on_carrier(job: &Name, layout: &Layout) -> BTreeMap<Key, (String, i32)
     layout.shards.keys().map(place).collect()
 }
 
-fn carrier_of(job: &Name) -> String {
+/// The topic that a job of decider `transaction` makes.
+pub(crate) fn own_topic(job: &Name) -> String {
     format!("{job}.progress")
 }
 

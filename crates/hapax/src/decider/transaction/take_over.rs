@@ -33,9 +33,7 @@ impl TransactionDecider {
         let cleared = self.clear_in_turn(&self.ids().steps_of_start()).await?;
         let found = self.stable_offsets(&cleared).await?;
         let progress = self.judge(&found).await?;
-        if matches!(self.start.record_at, RecordAt::Offsets { .. }) {
-            self.make_own_topic(&self.home).await?;
-        }
+        self.make_own_topic(&self.home).await?;
         let identities = self.shards().map(|shard| (self.lane(shard), self.identities(&cleared, shard)));
         let takeover = Takeover {
             epochs: self.shards().map(|shard| (shard, progress.epoch(shard).next())).collect(),
