@@ -26,13 +26,24 @@ impl<R: Request + Sync> AskLeader<'_, R> {
         client: &Client,
         deadline: Deadline,
     ) -> Result<R::Response, ClientError> {
+        self.told(client, deadline).await.map(|(response, _)| response)
+    }
+
+    /// The same, and whether every try before the last was answered, so that nothing of them can be done later.
+    pub(crate) async fn told(
+        &self,
+        client: &Client,
+        deadline: Deadline,
+    ) -> Result<(R::Response, bool), ClientError> {
         let subject = format!("{}-{}", self.topic, self.partition);
         let mut retry = Retry::new(client, self.kind, &subject, deadline);
+        let mut all_answered = true;
         loop {
             let error = match self.once(client, &retry, &subject).await {
-                Ok(response) => return Ok(response),
+                Ok(response) => return Ok((response, all_answered)),
                 Err(error) => error,
             };
+            all_answered &= error.code().is_some();
             let stale = moves_the_leader(&error);
             retry.again(error).await?;
             if stale && let Err(error) = retry.bounded(client.refresh(&[self.topic])).await {

@@ -43,6 +43,20 @@ pub struct EndedTransaction<'a> {
     pub partitions: &'a [(&'a str, i32, i64)],
 }
 
+/// How partitions came to know of an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// By their coordinator, or by markers of ours that were answered.
+    Plainly,
+    /// A marker of ours had no answer and was sent again. The first may land later: on V2 (KIP-890) it has the producer
+    /// epoch that the next transaction of the id is written with, and would end that one's part in the partition. Whoever
+    /// writes under the id again has to take it anew first (InitProducerId).
+    MarkerUnanswered {
+        /// Of which partition.
+        partition: String,
+    },
+}
+
 /// A partition holds the transaction open, its coordinator does not, and the marker may not be written.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -69,7 +83,8 @@ pub struct MarkerRefused {
 ///
 /// # Errors
 /// A marker has to be written and may not be.
-pub async fn complete(client: &Client, ended: &EndedTransaction<'_>) -> Result<(), MarkerRefused> {
+pub async fn complete(client: &Client, ended: &EndedTransaction<'_>) -> Result<Told, MarkerRefused> {
+    let mut told = Told::Plainly;
     let host = client.host();
     let began = host.now();
     let mut next_report = limits::STILL_WAITING_REPORT;
@@ -80,10 +95,10 @@ pub async fn complete(client: &Client, ended: &EndedTransaction<'_>) -> Result<(
         waiting = if look < limits::MARKER_LOOKS {
             unstable(client, waiting).await
         } else {
-            untold(client, ended, waiting).await?
+            untold(client, ended, waiting, &mut told).await?
         };
         if waiting.is_empty() {
-            return Ok(());
+            return Ok(told);
         }
         let waited = host.now().saturating_duration_since(began);
         if waited >= next_report {
@@ -97,7 +112,7 @@ pub async fn complete(client: &Client, ended: &EndedTransaction<'_>) -> Result<(
         host.sleep(host.jitter(pause)).await;
         pause = (pause * 2).min(limits::MARKER_PAUSE_MAX);
     }
-    Ok(())
+    Ok(told)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +151,7 @@ async fn untold<'a>(
     client: &Client,
     ended: &EndedTransaction<'_>,
     partitions: Vec<Partition<'a>>,
+    told: &mut Told,
 ) -> Result<Vec<Partition<'a>>, MarkerRefused> {
     let under_way = under_way(client, ended).await;
     let mut looks = Vec::new();
@@ -159,7 +175,7 @@ async fn untold<'a>(
             Some(_) if under_way => Look::Waits,
             Some(producer) => {
                 let open_from = producer.open_from.unwrap_or_default();
-                tell(client, ended, partition, open_from, producer.coordinator_epoch).await?
+                tell(client, ended, partition, (open_from, producer.coordinator_epoch), told).await?
             }
         });
     }
@@ -182,8 +198,8 @@ async fn tell(
     client: &Client,
     ended: &EndedTransaction<'_>,
     partition: &Partition<'_>,
-    open_from: i64,
-    coordinator_epoch: Option<i32>,
+    (open_from, coordinator_epoch): (i64, Option<i32>),
+    told: &mut Told,
 ) -> Result<Look, MarkerRefused> {
     let (id, topic, number) = (ended.transactional_id, partition.topic, partition.number);
     tracing::warn!(
@@ -197,8 +213,13 @@ async fn tell(
         commit: ended.commit,
         coordinator_epoch: coordinator_epoch.unwrap_or_default(),
     };
+    let unanswered = || Told::MarkerUnanswered { partition: format!("{topic}-{number}") };
     match write_end_marker(client, topic, number, marker, patience(client)).await {
-        Ok(()) => Ok(Look::Waits),
+        Ok(true) => Ok(Look::Waits),
+        Ok(false) => {
+            *told = unanswered();
+            Ok(Look::Waits)
+        }
         Err(source) if source.is_refusal() => Err(MarkerRefused {
             transactional_id: id.to_owned(),
             topic: topic.to_owned(),
@@ -208,6 +229,7 @@ async fn tell(
         }),
         Err(error) => {
             tracing::warn!(id, "writing the missing marker of {topic}-{number}: {error}; tried again");
+            *told = unanswered();
             Ok(Look::Waits)
         }
     }
@@ -295,7 +317,9 @@ pub async fn end_left_open_as(
             partitions: &[],
         };
         let place = Partition { topic, number: partition, last: i64::MAX };
-        tell(client, &ended, &place, open_from, producer.coordinator_epoch).await?;
+        // A marker that lands late finds an id that was taken anew.
+        let mut told = Told::Plainly;
+        tell(client, &ended, &place, (open_from, producer.coordinator_epoch), &mut told).await?;
         client.host().sleep(limits::MARKER_PAUSE).await;
     }
 }

@@ -24,15 +24,18 @@ pub struct EndMarker {
 /// only for a transaction that the coordinator calls complete and that the partition holds open all the same.
 /// Needs the right *ClusterAction*, or from Kafka 3.8 on *Alter*, on the cluster.
 ///
+/// True where each request was answered. Else one of them may be done later: on V2 the marker then has the producer epoch
+/// of the id's next transaction, unless InitProducerId comes first.
+///
 /// # Errors
-/// The client's reason, at the latest at the deadline. Written twice, a marker does no harm.
+/// The client's reason, at the latest at the deadline. Written twice while nothing else is open, a marker does no harm.
 pub async fn write_end_marker(
     client: &Client,
     topic: &str,
     partition: i32,
     marker: EndMarker,
     deadline: Deadline,
-) -> Result<(), ClientError> {
+) -> Result<bool, ClientError> {
     let ProducerEpoch(epoch) = marker.identity.producer_epoch;
     let wanted = WritableTxnMarkerTopic::default()
         .with_name(wire::text(topic).into())
@@ -50,5 +53,5 @@ pub async fn write_end_marker(
     };
     let kind = RequestKind::WriteTxnMarkers;
     let ask = admin::AskLeader { topic, partition, kind, versions: 1..=1, request: &request, code };
-    ask.until_settled(client, deadline).await.map(drop)
+    ask.told(client, deadline).await.map(|(_, all_answered)| all_answered)
 }

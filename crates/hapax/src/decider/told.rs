@@ -15,7 +15,7 @@ use hapax_commit::{Handle, Identity, Name, ProducerEpoch, TransactionVersion};
 use hapax_commit::{ProducerId, id::IdAt};
 use hapax_kafka::{
     Client,
-    transaction::{self, EndedTransaction, MarkerRefused},
+    transaction::{self, EndedTransaction, MarkerRefused, Told},
 };
 #[cfg(feature = "pipeline")]
 use hapax_kafka::{
@@ -27,6 +27,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 impl Brokers {
     /// Waits until every partition of a committed transaction knows of it.
+    ///
+    /// # Errors
+    /// A marker may not be written; or one was sent whose answer was lost, so that the id has to be taken anew.
     pub(crate) async fn complete(
         &self,
         job: &Name,
@@ -41,7 +44,28 @@ impl Brokers {
             commit: true,
             partitions: &partitions,
         };
-        transaction::complete(client, &ended).await.map_err(|refused| needs_person(job, &refused))
+        plainly_told(job, &ended, transaction::complete(client, &ended).await)
+    }
+}
+
+/// A marker of ours that may still land would end a part of the next transaction of its id: whoever goes on clears the id
+/// first, as each start does.
+pub(crate) fn plainly_told(
+    job: &Name,
+    ended: &EndedTransaction<'_>,
+    told: Result<Told, MarkerRefused>,
+) -> Result<(), JobError> {
+    match told {
+        Ok(Told::Plainly) => Ok(()),
+        Ok(Told::MarkerUnanswered { partition }) => Err(JobError::Run {
+            code: Code::Disturbed,
+            message: format!(
+                "job {job}: {} is committed, {partition} was told of it in its coordinator's place (KAFKA-20734), and an answer \
+                 to that was lost: the id is taken anew before anything else is written under it",
+                ended.transactional_id
+            ),
+        }),
+        Err(refused) => Err(needs_person(job, &refused)),
     }
 }
 

@@ -9,7 +9,11 @@ use super::{
     resolve::{Bounds, resolve_one},
     sink::Connected,
 };
-use crate::{decider::marker_of, limits};
+use crate::{
+    decider::marker_of,
+    error::{Code, JobError},
+    limits,
+};
 use hapax_commit::{
     Epoch, Handle, Identity,
     evidence::EndTxnAnswer,
@@ -111,18 +115,36 @@ impl fmt::Display for Lost {
     }
 }
 
-/// The transactions of a lane that are prepared and not yet known to be committed, each with whether EndTxn was sent.
+/// The transactions of a lane that are prepared and not yet known to be committed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Unproven(Arc<Mutex<BTreeMap<Epoch, bool>>>);
+pub(super) struct Unproven(Arc<Mutex<BTreeMap<Epoch, Sent>>>);
+
+/// What was sent of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Nothing,
+    EndTxn,
+    /// EndTxn, and in the coordinator's place a marker whose answer was lost: the id is not to be written under again
+    /// before a recovery has taken it anew.
+    LateMarker,
+}
 
 impl Unproven {
     pub(super) fn prepared(&self, epoch: Epoch) {
-        self.all().insert(epoch, false);
+        self.all().insert(epoch, Sent::Nothing);
     }
 
     /// Was EndTxn sent before?
     fn trying(&self, epoch: Epoch) -> bool {
-        self.all().insert(epoch, true).unwrap_or_default()
+        self.all().insert(epoch, Sent::EndTxn) == Some(Sent::EndTxn)
+    }
+
+    fn late_marker(&self, epoch: Epoch) {
+        self.all().insert(epoch, Sent::LateMarker);
+    }
+
+    fn has_late_marker(&self) -> bool {
+        self.all().values().any(|sent| *sent == Sent::LateMarker)
     }
 
     fn committed(&self, epoch: Epoch) {
@@ -137,7 +159,7 @@ impl Unproven {
         self.all().contains_key(&epoch)
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Epoch, bool>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Epoch, Sent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -173,6 +195,9 @@ impl Committer {
             let told = brokers.complete(job, client, handle);
             return match host.timeout(self.bounds.patience.max(limits::REPORT_EVERY), told).await {
                 Some(told) => {
+                    if let Err(JobError::Run { code: Code::Disturbed, .. }) = &told {
+                        self.unproven.late_marker(handle.epoch);
+                    }
                     told?;
                     Ok(Outcome::Committed(self.proof(handle, next)))
                 }
@@ -214,6 +239,15 @@ impl Committer {
                 "committing {id}: it is not a transaction that this lane has prepared in this run and not committed yet; \
                  hand those of earlier runs to recover"
             )));
+        }
+        if self.unproven.has_late_marker() {
+            return Err(EngineError::Run {
+                code: Code::Disturbed,
+                message: format!(
+                    "committing {id}: a marker that was written in a coordinator's place has no answer: hand over what is \
+                     decided to recover of a new sink, which takes the ids anew"
+                ),
+            });
         }
         match self.unproven.first() {
             Some(first) if first < epoch => Err(EngineError::usage(format!(

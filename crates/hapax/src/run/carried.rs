@@ -234,6 +234,10 @@ impl Life {
             let record_at = RecordAt::Nowhere { overwrites: fresh };
             return Ok(Found { record, record_at, present: None, objects: None });
         };
+        if let Some(fork) = &self.plan.settings.fork {
+            let job = &self.plan.name;
+            tracing::warn!(%job, "goes on from its own offsets: --fork-of {} counts for a new job only", fork.of);
+        }
         let record = known_by(&self.plan, unrecorded(&self.plan), &present);
         let whole = present.whole;
         let present = Some(present).filter(|_| whole);

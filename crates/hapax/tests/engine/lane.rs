@@ -5,7 +5,7 @@ use hapax::{
     Code,
     engine::{EngineError, Outcome, Record},
 };
-use hapax_broker::{Afterwards, ApiKey, Rule};
+use hapax_broker::{Afterwards, ApiKey, Rule, Step};
 use std::{future::Future, time::Duration};
 
 #[test]
@@ -158,6 +158,37 @@ fn a_commit_whose_answer_is_lost_is_committed_once() {
         let next = world.prepared(&mut lane, 2, 4, 4).await;
         let _proof = commit(&lane, &next).await;
         assert_eq!(world.seen().await, (0..8).collect::<Vec<_>>());
+    });
+}
+
+/// KAFKA-20734, and the answer to the marker that is written in the coordinator's place is lost: it may land once more when
+/// the lane's third epoch from here is open under the very producer epoch that the marker has.
+#[test]
+fn behind_a_marker_without_an_answer_the_lane_is_recovered_before_it_writes_again() {
+    on_each(|world| async move {
+        let sink = world.begun().await;
+        let mut lane = sink.lane(0).await.unwrap();
+        let handle = world.prepared(&mut lane, 1, 0, 4).await;
+        let step = |leave_out| Step::LeaveOutMarkers { topic: "out".into(), partition: 0, leave_out };
+        world.broker().step(step(true)).unwrap();
+        let rule = Rule::on(ApiKey::WriteTxnMarkers).lose_answer(Afterwards::Close);
+        let lost = world.broker().faults().guard(rule).unwrap();
+        for _ in 0..2 {
+            let error = lane.commit(&handle).await.unwrap_err();
+            assert_eq!(error.code(), Code::Disturbed, "{error}");
+        }
+        assert_eq!(lost.fired(), 1);
+        world.broker().step(step(false)).unwrap();
+        let sink = world.sink();
+        let recovered = crate::world::recover(&sink, &[handle]).await;
+        recovered.recorded().await.unwrap();
+        let mut lane = sink.lane(0).await.unwrap();
+        for epoch in 2..=5 {
+            let handle = world.prepared(&mut lane, epoch, (epoch - 1) * 4, 4).await;
+            let proof = commit(&lane, &handle).await;
+            lane.recorded(proof);
+        }
+        assert_eq!(world.seen().await, (0..20).collect::<Vec<_>>());
     });
 }
 

@@ -153,16 +153,3 @@ fn a_checkpoint_job_does_not_become_a_transaction_job() {
     case.run(&[]).says(4, "it has run before");
     case.assert_exact("untouched");
 }
-
-/// Its chain has no checkpoint, which would read as the beginning.
-#[test]
-fn a_job_whose_transactions_carry_its_positions_is_not_forked() {
-    let case = Case::new("forked", On::Ours(2), STORE);
-    case.fill();
-    assert_eq!(case.run(&[]).code, Some(0));
-    let text = fs::read_to_string(&case.file).unwrap();
-    let other = text.replace("decider = \"transaction\"", "decider = \"checkpoint\"");
-    let other = other.replace(&format!("job = \"{}\"", case.job), &format!("job = \"{}-fork\"", case.job));
-    fs::write(&case.file, other).unwrap();
-    case.run(&["--fork-of", &case.job]).says(2, "has decider \"transaction\"");
-}

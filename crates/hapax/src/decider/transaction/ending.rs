@@ -2,7 +2,7 @@
 
 use super::{TransactionDecider, home::Carried, identity::marker_of};
 use crate::{
-    decider::told::needs_person,
+    decider::told::plainly_told,
     error::{Code, JobError},
     limits,
 };
@@ -158,8 +158,7 @@ impl Ending {
             commit: true,
             partitions,
         };
-        let complete = transaction::complete(&self.client, &ended).await;
-        complete.map_err(|refused| needs_person(&self.job, &refused))
+        plainly_told(&self.job, &ended, transaction::complete(&self.client, &ended).await)
     }
 
     /// Are these offsets beyond change, within the time that markers take?
