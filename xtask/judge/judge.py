@@ -1,13 +1,15 @@
 """The judge: reads and writes Kafka with librdkafka, and shares no code with the client under test.
 
-Speaks JSON lines: one request on standard input, one answer on standard output. A request is
-{"do": NAME, ...}; an answer is {"ok": ...} or {"error": TEXT}. Keys, values and header values are hexadecimal,
-null where there is none. Ends with its standard input. Every wait has a limit.
+Speaks JSON lines: requests on standard input, answers on standard output. A request is
+{"do": NAME, "number": N, ...}; its answer is {"ok": ..., "number": N} or {"error": TEXT, "number": N}, in whatever
+order the work is done: each request is served by a thread of its own. Keys, values and header values are
+hexadecimal, null where there is none. Ends with its standard input. Every wait has a limit.
 """
 
 import asyncio
 import json
 import sys
+import threading
 import time
 import traceback
 
@@ -32,6 +34,7 @@ WRITER_KEPT_FOR = 2.0
 
 open_producers = {}
 kept_writers = {}
+keeping = threading.Lock()
 
 
 def base(bootstrap):
@@ -114,23 +117,20 @@ def await_topic(client, topic, partitions):
 def delete_topic(request):
     client = admin(request)
     topic = request["topic"]
-    kept_writers.clear()
     settle(client.delete_topics([topic], operation_timeout=REQUEST_TIMEOUT))
     deadline = time.monotonic() + REQUEST_TIMEOUT
     while topic in client.list_topics(timeout=REQUEST_TIMEOUT).topics:
         if time.monotonic() > deadline:
             raise TimeoutError(f"topic {topic} is still known after its deletion")
         time.sleep(0.02)
+    forget_writers()
 
 
 def add_partitions(request):
     client = admin(request)
-    kept_writers.clear()
     settle(client.create_partitions([NewPartitions(request["topic"], request["partitions"])]))
     await_topic(client, request["topic"], request["partitions"])
-    # A producer that has written to the topic does not know the partitions that came later.
-    for at in [at for at in kept_writers if json.loads(at)[0] == request["bootstrap"]]:
-        del kept_writers[at]
+    forget_writers()
 
 
 def delete_records(request):
@@ -229,21 +229,59 @@ class Writer:
             )
 
 
+class Kept:
+    """A producer that nobody uses, and of which state of the topics it knows."""
+
+    def __init__(self, writer, state):
+        self.writer = writer
+        self.state = state
+        self.since = time.monotonic()
+
+
+topics_state = 0
+
+
+def forget_writers():
+    """A producer that has written to a topic knows neither its end nor the partitions that came later."""
+    global topics_state
+    with keeping:
+        topics_state += 1
+        forgotten = list(kept_writers.values())
+        kept_writers.clear()
+    del forgotten  # their ends are waited for
+
+
+def take_writer(at):
+    with keeping:
+        now = time.monotonic()
+        old = [at for at, kept in kept_writers.items() if now - kept.since > WRITER_KEPT_FOR]
+        ended = [kept_writers.pop(at) for at in old]
+        while len(kept_writers) >= KEPT_WRITERS:
+            ended.append(kept_writers.pop(next(iter(kept_writers))))
+        taken, state = kept_writers.pop(at, None), topics_state
+    del ended
+    return taken, state
+
+
+def keep_writer(at, kept):
+    with keeping:
+        before = kept_writers.pop(at, None)
+        if kept.state == topics_state:
+            kept_writers[at] = kept
+    del before
+
+
 def kept(request, write):
     """Writes with the producer of a moment ago, where there is one: a first one waits half a second for its id."""
     at = json.dumps([request["bootstrap"], request["config"]], sort_keys=True)
-    now = time.monotonic()
-    for old in [old for old, (_, used) in kept_writers.items() if now - used > WRITER_KEPT_FOR]:
-        del kept_writers[old]
-    while len(kept_writers) >= KEPT_WRITERS:
-        del kept_writers[next(iter(kept_writers))]
-    writer, _ = kept_writers.pop(at, (None, now))
-    writer = writer or Writer(request["bootstrap"], config=request["config"])
+    taken, state = take_writer(at)
+    writer = taken.writer if taken else Writer(request["bootstrap"], config=request["config"])
     before = writer.acknowledged
     write(writer)
     writer.flush()
-    kept_writers[at] = (writer, time.monotonic())
-    return writer.acknowledged - before
+    acknowledged = writer.acknowledged - before
+    keep_writer(at, Kept(writer, state))
+    return acknowledged
 
 
 def produce(request):
@@ -385,6 +423,12 @@ def reader(bootstrap, isolation):
     return Consumer(settings)
 
 
+def some(consumer):
+    """What has come, as soon as something has. To ask for a batch at once would wait until it is full."""
+    first = consumer.poll(0.05)
+    return [] if first is None else [first, *consumer.consume(BATCH, timeout=0)]
+
+
 class Reading:
     """One topic from its log start to the ends that hold when the reading begins."""
 
@@ -412,7 +456,7 @@ class Reading:
             while waiting:
                 if time.monotonic() > self.deadline:
                     raise TimeoutError(f"{self.topic}: partitions {sorted(waiting)} were not read to {self.end}")
-                for message in consumer.consume(BATCH, timeout=0.05):
+                for message in some(consumer):
                     partition, end = message.partition(), self.end.get(message.partition(), 0)
                     error = message.error()
                     if error is not None:
@@ -590,15 +634,22 @@ COMMANDS = {
 }
 
 
+def serve(request, answering):
+    try:
+        answer = {"ok": COMMANDS[request["do"]](request)}
+    except Exception as error:  # every failure of a command is its answer; the process goes on
+        traceback.print_exc()
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    answer["number"] = request["number"]
+    line = json.dumps(answer, separators=(",", ":"))
+    with answering:
+        print(line, flush=True)
+
+
 def main():
+    answering = threading.Lock()
     for line in sys.stdin:
-        try:
-            request = json.loads(line)
-            answer = {"ok": COMMANDS[request["do"]](request)}
-        except Exception as error:  # every failure of a command is its answer; the process goes on
-            traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer, separators=(",", ":")), flush=True)
+        threading.Thread(target=serve, args=(json.loads(line), answering), daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@
 //! they fail; the tests all run, so that one failure does not hide another, and a failure of any is the
 //! command's.
 //!
+//! Integration tests wait for most of their time (time-outs, pauses before a request is sent again, processes that start),
+//! so several of them share a core.
+//!
 //! Every call of cargo names the whole workspace: another choice of packages would unify features in another
 //! way and build the dependencies once more.
 
@@ -23,6 +26,13 @@ use super::sink_alone;
 use crate::Failure;
 use crate::arguments::Arguments;
 use crate::need::{self, Need};
+
+/// Integration tests at a time for each core. One keeps a core busy for a sixth of its time.
+const WAITING_A_CORE: usize = 2;
+/// Of all that run at a time: the brokers are shared by all of them.
+const WAITING: usize = 16;
+/// The test runner's own variable. Who has set it has chosen.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 pub(crate) fn run(mut arguments: Arguments) -> Result<(), Failure> {
     let lint = !arguments.switch("--no-lint");
@@ -56,6 +66,10 @@ fn stages(lint: bool, filters: &[String], times: &mut Times) -> Result<(), Failu
             let mut command = cargo(&["test", "--workspace", "--no-fail-fast"]);
             command.args(targets).arg("--").args(filters);
             shared.name_in(&mut command);
+            if part == Part::Kafka && env::var_os(THREADS).is_none() {
+                let cores = thread::available_parallelism().map_or(1, usize::from);
+                command.env(THREADS, (WAITING_A_CORE * cores).min(WAITING).to_string());
+            }
             status(&mut command)
         })?;
         if !passed {

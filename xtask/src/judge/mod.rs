@@ -1,8 +1,9 @@
 //! The independent reader and writer: librdkafka in one long-lived Python process.
 //!
 //! What a test of the client asserts is asserted by somebody else's code. One process serves one test binary
-//! ([`Judge::shared`]); requests go one at a time, as JSON lines; each has a limit of its own in
-//! `xtask/judge/judge.py`. Refuses nothing: every call names the brokers, so one judge serves all clusters.
+//! ([`Judge::shared`]); requests go as JSON lines, as many at a time as there are callers, because most of their
+//! time is waiting; each has a limit of its own in `xtask/judge/judge.py`. Refuses nothing: every call names the
+//! brokers, so one judge serves all clusters.
 
 mod python;
 mod report;
@@ -13,12 +14,15 @@ pub use report::{
     Record, Report,
 };
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -33,16 +37,15 @@ const READ_LIMIT: Duration = Duration::from_secs(120);
 /// A running judge. Dropping it ends its process.
 #[derive(Debug)]
 pub struct Judge {
-    pipes: Mutex<Pipes>,
+    requests: Mutex<ChildStdin>,
+    next: AtomicU64,
+    waiting: Arc<Waiting>,
     log: PathBuf,
-}
-
-#[derive(Debug)]
-struct Pipes {
-    requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
     _process: Supervised,
 }
+
+/// Who waits for the answer to which request; `None` when there will be no more answers.
+type Waiting = Mutex<Option<HashMap<u64, Sender<Value>>>>;
 
 impl Judge {
     /// Starts a judge of its own, for tests that write in the background while they read.
@@ -61,9 +64,12 @@ impl Judge {
             .stdout(Stdio::piped())
             .stderr(File::create(&log)?);
         let mut process = Supervised::spawn(&mut command)?;
-        let requests = process.take_stdin().expect("standard input was asked for");
-        let answers = BufReader::new(process.take_stdout().expect("standard output was asked for"));
-        Ok(Judge { pipes: Mutex::new(Pipes { requests, answers, _process: process }), log })
+        let requests = Mutex::new(process.take_stdin().expect("standard input was asked for"));
+        let answers = process.take_stdout().expect("standard output was asked for");
+        let waiting: Arc<Waiting> = Arc::new(Mutex::new(Some(HashMap::new())));
+        let handed_on = waiting.clone();
+        thread::spawn(move || hand_on(answers, &handed_on));
+        Ok(Judge { requests, next: AtomicU64::new(0), waiting, log, _process: process })
     }
 
     /// The judge of this process.
@@ -299,21 +305,22 @@ impl Judge {
 
     /// Sends one request and waits for its answer.
     fn ask(&self, what: &str, bootstrap: &str, mut request: Value) -> io::Result<Value> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         request["do"] = json!(what);
         request["bootstrap"] = json!(bootstrap);
-        let mut line = request.to_string();
-        line.push('\n');
-        let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut answer = String::new();
-        let sent = pipes.requests.write_all(line.as_bytes());
-        let outcome = sent.and_then(|()| pipes.answers.read_line(&mut answer));
-        drop(pipes);
-        if !matches!(outcome, Ok(length) if length > 0) {
+        request["number"] = json!(number);
+        let (answered, answer) = mpsc::channel();
+        match lock(&self.waiting).as_mut() {
+            Some(waiting) => drop(waiting.insert(number, answered)),
+            None => drop(answered),
+        }
+        // A judge that has ended takes no request and gives no answer: the second says it for both.
+        drop(lock(&self.requests).write_all(format!("{request}\n").as_bytes()));
+        let Ok(mut answer) = answer.recv() else {
             let log = fs::read_to_string(&self.log).unwrap_or_default();
             let text = format!("the judge ended during {what}; it wrote:\n{}", process::tail(&log, 25));
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, text));
-        }
-        let mut answer: Value = serde_json::from_str(&answer).map_err(io::Error::other)?;
+        };
         match answer["error"].as_str() {
             Some(error) => Err(io::Error::other(format!("the judge could not {what}: {error}"))),
             None => Ok(answer["ok"].take()),
@@ -325,6 +332,26 @@ impl Drop for Judge {
     fn drop(&mut self) {
         drop(fs::remove_file(&self.log)); // the reaper removes what is left
     }
+}
+
+/// Gives every answer to who waits for it, until there are no more.
+fn hand_on(answers: ChildStdout, waiting: &Waiting) {
+    for line in BufReader::new(answers).lines() {
+        let Some(answer) = line.ok().and_then(|line| serde_json::from_str::<Value>(&line).ok()) else {
+            break;
+        };
+        let number = answer["number"].as_u64();
+        let who =
+            number.and_then(|number| lock(waiting).as_mut().and_then(|waiting| waiting.remove(&number)));
+        if let Some(who) = who {
+            drop(who.send(answer)); // who no longer waits needs no answer
+        }
+    }
+    lock(waiting).take();
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn each<T>(answer: &Value, read: impl Fn(&Value) -> io::Result<T>) -> io::Result<Vec<T>> {

@@ -121,11 +121,13 @@ fn a_job_whose_broker_can_keep_nothing_any_more_ends_and_the_next_one_is_told_wh
 #[test]
 fn a_second_run_at_the_same_time_is_refused() {
     let bench = generating("embedded-twice");
-    let mut first = start(&bench, 0, &[]);
+    let mut first = start(&bench, 0, &["--progress"]);
     first
         .until("its broker is there", PATIENCE, |run| Ok(run.output()?.contains("embedded broker")))
         .unwrap();
     bench.run(&[]).says(3, "another broker uses it");
+    // Before it works, a signal ends it at once.
+    first.until("a commit", PATIENCE, |run| Ok(run.output()?.lines().any(is_commit))).unwrap();
     first.process().signal("TERM").unwrap();
     first.demand_exit(0, PATIENCE).unwrap();
 }

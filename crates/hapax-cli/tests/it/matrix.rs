@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use xtask::kafka::{Version, shared};
 use xtask::tools::Tools;
 
-/// Cells at a time in each of the four tests, of which the test runner runs as many as there are cores.
+/// Cells at a time in each of the four tests, all of which the test runner may run at once.
 const AT_A_TIME: usize = 2;
 
 #[test]

@@ -31,7 +31,7 @@ use kafka_protocol::{
     },
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     panic, thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -85,6 +85,8 @@ pub(crate) struct World {
     /// Ids of 16 bytes, of topics and members, as they were seen.
     ids: Vec<String>,
     lines: Vec<String>,
+    /// Partitions of the topics that were created, by the name that the cluster knows.
+    partitions: Vec<(String, i32)>,
     /// How long a transaction lives that shall end by itself.
     short: Duration,
     /// Since when something lives that ends by itself, and how long it does.
@@ -107,6 +109,7 @@ impl World {
             producers: Vec::new(),
             ids: Vec::new(),
             lines: Vec::new(),
+            partitions: Vec::new(),
             short,
             hurry: None,
             stuck: BTreeSet::new(),
@@ -125,9 +128,13 @@ impl World {
         result
     }
 
-    /// The lines, and what the answers said how often.
-    pub(crate) fn close(self) -> (Vec<String>, Tally) {
-        (self.lines, self.peer.tally())
+    pub(crate) fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// What the answers said how often.
+    pub(crate) fn close(self) -> Tally {
+        self.peer.tally()
     }
 
     /// Zero of the timestamps of records.
@@ -262,20 +269,24 @@ impl World {
     pub(crate) fn leader(&mut self, topic: &str, partition: i32) -> String {
         let begin = Instant::now();
         loop {
-            let wanted = MetadataRequestTopic::default().with_name(Some(text(topic).into()));
-            let request = MetadataRequest::default()
-                .with_topics(Some(vec![wanted]))
-                .with_allow_auto_topic_creation(false);
-            let bootstrap = self.peer.bootstrap();
-            let Response::Metadata(metadata) = self.peer.ask(&bootstrap, 7, request) else { unreachable!() };
-            let found = metadata.topics[0].partitions.iter().find(|found| found.partition_index == partition);
-            let leader = found.map_or(-1, |found| found.leader_id.0);
-            if let Some(broker) = metadata.brokers.iter().find(|broker| broker.node_id.0 == leader) {
-                return format!("{}:{}", broker.host, broker.port);
+            if let Some(leader) = self.known_leader(topic, partition) {
+                return leader;
             }
             assert!(begin.elapsed() < LIMIT, "{topic}-{partition} has no leader");
             thread::sleep(PAUSE);
         }
+    }
+
+    /// The same, where there is one.
+    fn known_leader(&mut self, topic: &str, partition: i32) -> Option<String> {
+        let wanted = MetadataRequestTopic::default().with_name(Some(text(topic).into()));
+        let request =
+            MetadataRequest::default().with_topics(Some(vec![wanted])).with_allow_auto_topic_creation(false);
+        let bootstrap = self.peer.bootstrap();
+        let Response::Metadata(metadata) = self.peer.ask(&bootstrap, 7, request) else { unreachable!() };
+        let found = metadata.topics[0].partitions.iter().find(|found| found.partition_index == partition)?;
+        let leader = metadata.brokers.iter().find(|broker| broker.node_id == found.leader_id)?;
+        Some(format!("{}:{}", leader.host, leader.port))
     }
 
     pub(crate) fn create_topic(&mut self, short: &str, partitions: i32, config: &[(&str, &str)]) {
@@ -293,6 +304,7 @@ impl World {
         let Response::CreateTopics(created) = self.peer.ask(&bootstrap, 5, request) else { unreachable!() };
         assert_eq!(created.topics[0].error_code, 0, "{name}: {:?}", created.topics[0].error_message);
         (0..partitions).for_each(|partition| drop(self.leader(&name, partition)));
+        self.partitions.extend((0..partitions).map(|partition| (name.clone(), partition)));
     }
 
     // ---- transactions -----------------------------------------------------------------------------------
@@ -531,20 +543,7 @@ impl World {
     /// Everything that a reader sees from an offset on, and what the answer says beside.
     pub(crate) fn fetch(&mut self, topic: &str, partition: i32, from: i64, committed: bool) {
         let name = self.name(topic);
-        let wanted = FetchPartition::default()
-            .with_partition(partition)
-            .with_fetch_offset(from)
-            .with_current_leader_epoch(-1)
-            .with_log_start_offset(-1)
-            .with_partition_max_bytes(10_000_000);
-        let topic_wanted = FetchTopic::default().with_topic(text(&name).into()).with_partitions(vec![wanted]);
-        let request = FetchRequest::default()
-            .with_replica_id((-1).into())
-            .with_max_wait_ms(10)
-            .with_min_bytes(1)
-            .with_max_bytes(10_000_000)
-            .with_isolation_level(i8::from(committed))
-            .with_topics(vec![topic_wanted]);
+        let request = fetch_request(&name, partition, from, committed);
         let (code, answer) = self.settled(&[], |world| {
             let leader = world.leader(&name, partition);
             let Response::Fetch(answer) = world.peer.ask(&leader, 11, request.clone()) else {
@@ -577,6 +576,30 @@ impl World {
             };
         }
         self.note(line);
+    }
+
+    /// Markers in the scenario's topics that end nothing: the batch before them of the same producer is the same marker.
+    /// Only what is still there counts.
+    pub(crate) fn repeated_markers(&mut self) -> usize {
+        let partitions = self.partitions.clone();
+        partitions.iter().map(|(topic, partition)| self.repeated_in(topic, *partition)).sum()
+    }
+
+    fn repeated_in(&mut self, topic: &str, partition: i32) -> usize {
+        let Some(leader) = self.known_leader(topic, partition) else { return 0 };
+        let (mut repeated, mut last, mut from) = (0, BTreeMap::new(), 0);
+        loop {
+            let request = fetch_request(topic, partition, from, false);
+            let Response::Fetch(answer) = self.peer.ask(&leader, 11, request) else { unreachable!() };
+            let found = records(answer.responses[0].partitions[0].records.clone().unwrap_or_default());
+            let Some(newest) = found.last().map(|record| record.offset) else { return repeated };
+            for record in found.into_iter().filter(|record| record.offset >= from && record.transactional) {
+                let marker = record.control.then_some((record.producer_epoch, record.key));
+                repeated += usize::from(marker.is_some() && last.get(&record.producer_id) == Some(&marker));
+                last.insert(record.producer_id, marker);
+            }
+            from = newest + 1;
+        }
     }
 
     /// ListOffsets: -1 latest, -2 earliest, or a time in milliseconds since that of the first value of a batch.
@@ -638,6 +661,23 @@ impl World {
         }
         self.note(line);
     }
+}
+
+fn fetch_request(topic: &str, partition: i32, from: i64, committed: bool) -> FetchRequest {
+    let wanted = FetchPartition::default()
+        .with_partition(partition)
+        .with_fetch_offset(from)
+        .with_current_leader_epoch(-1)
+        .with_log_start_offset(-1)
+        .with_partition_max_bytes(10_000_000);
+    let wanted = FetchTopic::default().with_topic(text(topic).into()).with_partitions(vec![wanted]);
+    FetchRequest::default()
+        .with_replica_id((-1).into())
+        .with_max_wait_ms(10)
+        .with_min_bytes(1)
+        .with_max_bytes(10_000_000)
+        .with_isolation_level(i8::from(committed))
+        .with_topics(vec![wanted])
 }
 
 /// A coordinator's state of an id.

@@ -165,6 +165,22 @@ impl Scene {
         ended
     }
 
+    /// Dies at the end of its first epoch, undecided. That epoch lasts until a transaction is open that is wanted: when each
+    /// shard has its first record is up to the machine.
+    pub(super) fn die_undecided(&self, is_wanted: impl Fn(&String) -> bool) {
+        let long = ["--set", "transaction_timeout=10m", "--set", "checkpoint.interval=2m"];
+        let mut run = self.start("undecided", &[&long[..], &["--crash-at", "K1:1"]].concat());
+        run.until("has none of them open", PATIENCE, |run| match run.process().try_wait()? {
+            Some(status) => Err(run.failure(&format!("ended: {status}"))),
+            None => Ok(self.open().iter().any(&is_wanted)),
+        })
+        .unwrap();
+        run.process().signal("TERM").unwrap();
+        let status = run.wait(PATIENCE).unwrap();
+        let at = run.crash_point("K1").unwrap();
+        assert!(status.code().is_none() && at.is_some(), "{}", run.output().unwrap());
+    }
+
     /// Runs until `what` has all that was fed to these inputs, and stops as asked; its log.
     pub(super) fn catch_up(&self, inputs: &[&str], more: &[&str]) -> String {
         let mut run = self.start(&format!("run-{}", unique("n")), more);
@@ -246,7 +262,7 @@ impl Scene {
     pub(super) fn has_shards(&self, count: u32) -> bool {
         let set = format!("run.shards={count}");
         // It dies right before its first decision, or is refused before it claims.
-        let ended = self.bench.run(&["--set", &set, "--set", "run.start_timeout=1s", "--from", "999999"]);
+        let ended = self.bench.run(&["--set", &set, "--from", "999999"]);
         assert_eq!(ended.code, Some(2), "{}", ended.err);
         !ended.err.contains("hapax job shards FILE")
     }

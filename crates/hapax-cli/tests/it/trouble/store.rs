@@ -125,6 +125,8 @@ fn a_marker_that_stands_there_twice_is_not_taken_for_a_commit_that_the_store_doe
     };
     let run = |name: &str, committed: i64| {
         let mut run = job.start(name, &[]);
+        // Where nothing is left to be committed: before it has claimed the job, a signal may end it at once.
+        run.until("claims the job", PATIENCE, |run| Ok(run.output()?.contains("claimed the job"))).unwrap();
         job.await_committed(&mut run, committed);
         terminate(run).done();
     };
