@@ -1,7 +1,8 @@
 //! `cargo xtask timely`: the example dataflow of two processes, killed again and again, its output audited by the judge.
 //!
-//! The example is a workspace of its own and is built by this command alone. Either process is killed at a random
-//! moment; the other one does not outlive it, and both are started again on the same folder.
+//! The example is a workspace of its own and is built by this command alone. Either process is killed, at a random
+//! moment or right behind a decision; the other one does not outlive it, and both are started again on the same folder.
+//! Some kills must have left a transaction open that was decided, or nothing was shown.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use xtask::judge::{Audit, Expected, Judge};
-use xtask::kafka::{Version, start_shared};
+use xtask::kafka::{Version, start_shared, transactions};
 use xtask::process::{Supervised, tail};
 
 use super::test::demand;
@@ -23,6 +24,9 @@ const KILLS: u32 = 20;
 
 /// Numbers in an epoch of the example.
 const EPOCH: u64 = 100;
+
+/// Transactional ids of a lane: an epoch is written under that with its number, by this.
+const IDS: u64 = 3;
 
 /// Epochs that follow the last kill.
 const REST: u64 = 5;
@@ -50,8 +54,12 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Failure> {
         let cluster = start_shared(version)?;
         let mut dataflow = Dataflow::new(&program, &cluster.bootstrap(), seed)?;
         println!("kafka {version}, seed {seed}: {kills} kills");
-        dataflow.kill(kills)?;
+        let decided = dataflow.kill(kills)?;
+        println!("{decided} kills left a decided transaction open");
         dataflow.finish()?;
+        if decided == 0 {
+            return Err(Failure::Failed("no kill fell between a decision and its commit".to_owned()));
+        }
     }
     Ok(())
 }
@@ -136,7 +144,17 @@ impl<'a> Dataflow<'a> {
         Ok(saved["epoch"].as_u64().unwrap_or(0))
     }
 
-    fn kill(&mut self, kills: u32) -> Result<(), Failure> {
+    /// Ids of the epoch that the newest checkpoint has decided and that are open still.
+    fn is_decided_and_open(&self) -> Result<bool, Failure> {
+        let number = format!(".{}", self.epoch()? % IDS);
+        let listed = transactions(&self.bootstrap)?;
+        let of_job = |id: &str| id.starts_with(&format!("{}.", self.topic)) && id.ends_with(&number);
+        Ok(listed.iter().any(|one| of_job(&one.id) && one.is_open()))
+    }
+
+    /// How many kills fell between a decision and its commit.
+    fn kill(&mut self, kills: u32) -> Result<u32, Failure> {
+        let mut decided = 0;
         let began = Instant::now();
         for kill in 0..kills {
             if began.elapsed() > LIMIT {
@@ -146,13 +164,16 @@ impl<'a> Dataflow<'a> {
             let mut processes = self.start(u64::MAX / EPOCH)?;
             let more = self.below(12);
             self.wait_for(&mut processes, before + more)?;
-            thread::sleep(Duration::from_millis(self.below(200)));
+            if kill % 2 == 0 {
+                thread::sleep(Duration::from_millis(self.below(200)));
+            }
             let first = self.below(2) as usize;
             processes[first].kill()?;
             thread::sleep(Duration::from_millis(self.below(100)));
             processes[1 - first].kill()?;
+            decided += u32::from(self.is_decided_and_open()?);
         }
-        Ok(())
+        Ok(decided)
     }
 
     fn wait_for(&self, processes: &mut [Supervised; 2], decisions: u64) -> Result<(), Failure> {
@@ -169,7 +190,7 @@ impl<'a> Dataflow<'a> {
             if began.elapsed() > START_LIMIT {
                 return Err(Failure::Failed(format!("the dataflow does not go on within {START_LIMIT:?}")));
             }
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 mod carried;
 mod claims;
 mod fork;
+mod late;
 mod naming;
 mod pipeline;
 mod restore;
