@@ -4,6 +4,7 @@
 //! waited for; with librdkafka as the reader. Each case: a bounded job of four lanes dies at a crash point of its third
 //! epoch, its transactions time out, and it is started again with a list of strategies.
 
+mod cluster;
 mod input;
 mod point;
 mod replay;
