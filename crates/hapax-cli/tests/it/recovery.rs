@@ -8,6 +8,7 @@ mod cluster;
 mod input;
 mod point;
 mod replay;
+mod topic;
 
 use crate::{
     command_line::{Bench, Ended, hapax},
