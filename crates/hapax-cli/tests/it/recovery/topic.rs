@@ -141,6 +141,9 @@ fn values(bytes: usize) -> impl Fn(u64) -> Option<Vec<u8>> {
     }
 }
 
+/// What a broker says of a batch that is larger than `max.message.bytes`.
+const MESSAGE_TOO_LARGE: i16 = 10;
+
 const KAFKAS: [On; 2] = [On::Kafka(Version::V4_4), On::Kafka(Version::V3_9)];
 
 /// All at the same time: they wait for processes.
@@ -164,6 +167,16 @@ fn a_lane_of_several_partitions_is_written_again_with_all_that_records_hold() {
 /// A batch that was taken then is too large now: it goes in parts.
 #[test]
 fn batches_that_a_topic_takes_no_more_are_written_again_in_parts() {
+    on_each(&[On::Ours(0), On::Ours(2)], |on| {
+        let aborted = Aborted::new("parts", on, &records(values(900)));
+        let Cluster::Ours(hosted) = &aborted.case.cluster else { unreachable!("played on our broker") };
+        let refused = Rule::on(ApiKey::Produce).error(MESSAGE_TOO_LARGE).times(2);
+        let refused = hosted.broker.faults().guard(refused).unwrap();
+        aborted.is_rewritten();
+        assert_eq!(refused.fired(), 2);
+        drop(refused);
+        aborted.assert_exact();
+    });
     on_each(&KAFKAS, |on| {
         let aborted = Aborted::new("parts", on, &records(values(900)));
         // One of these records, and no two of them.
