@@ -61,7 +61,7 @@ fn on_apache_kafka_too_rewind_that_dies_with_a_part_of_the_open_transactions_end
 
 fn goes_back(on: On, point: &str) {
     let when = format!("back-{point}-{}", name_of(on, Left::AllOpen)).to_lowercase();
-    let case = Case::steady(&when, on);
+    let case = Case::new(&when, on);
     // Nothing times out here.
     let text = fs::read_to_string(&case.bench.file).unwrap();
     fs::write(&case.bench.file, text.replace(&format!("\"{REAL_TIMEOUT}\""), "\"60s\"")).unwrap();
@@ -86,7 +86,7 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 fn resume_that_dies_at_any_point_commits_what_was_decided() {
     play(versions(&["R0", "R1", "R2", "R3", "R5", "R6"]), |(on, point)| {
         let when = format!("resume-{point}-{}", name_of(on, Left::AllOpen)).to_lowercase();
-        let case = Case::steady(&when, on);
+        let case = Case::new(&when, on);
         case.die("K2:3", &[]);
         let open = case.open_in_doubt();
         assert!(open.len() >= 2, "{open:?}");
@@ -105,7 +105,7 @@ fn records_are_given_up_as_the_newest_incident_says_wherever_recovery_dies() {
     let all = [0, 2].into_iter().cycle().zip(all);
     play(all, |(version, (strategy, point))| {
         let when = format!("{strategy}-{point}-v{version}").to_lowercase();
-        let case = Case::steady(&when, On::Ours(version));
+        let case = Case::new(&when, On::Ours(version));
         let open = case.split();
         let log = case.recover_past(point, &["resume", strategy], &open);
         let incidents = case.incidents();
@@ -119,7 +119,7 @@ fn records_are_given_up_as_the_newest_incident_says_wherever_recovery_dies() {
 #[test]
 fn a_death_within_the_file_that_is_set_aside_is_followed_by_a_whole_one() {
     for version in [0, 2] {
-        let case = Case::steady(&format!("half-a-file-v{version}"), On::Ours(version));
+        let case = Case::new(&format!("half-a-file-v{version}"), On::Ours(version));
         let padding = "x".repeat(1_000);
         let text = fs::read_to_string(&case.bench.file).unwrap();
         fs::write(&case.bench.file, text.replace("$id}", &format!("$id,\"padding\":\"{padding}\"}}")))
@@ -214,21 +214,13 @@ fn a_recovery_that_slept_among_open_transactions_does_no_harm_when_it_wakes() {
         all.into_iter().flat_map(|(strategy, points)| points.iter().map(move |at| (strategy, *at))).collect();
     play(versions(&all), |(on, (strategy, point))| {
         let when = format!("among-{strategy}-{point}-{}", name_of(on, Left::AllOpen)).to_lowercase();
-        let case = Case::steady(&when, on);
+        let case = Case::new(&when, on);
         let open = case.split();
-        let list = allowed(&["resume", strategy]);
-        let at = format!("{point}:1:stop");
-        let arguments = ["--json", &list[0], &list[1], "--crash-at", &at];
-        let mut asleep = harness::run(&case.bench.file, &arguments, &case.bench.path("asleep.log")).unwrap();
-        asleep.until("it sleeps", PATIENCE, |run| Ok(run.crash_point(point)?.is_some())).unwrap();
-        if point == "R3" {
-            assert!(case.open_in_doubt().len() < open.len(), "{when}: one has ended");
-        }
-        let ended = case.run(&["resume", strategy]);
-        assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
-        case.assert_exact(&when);
-        asleep.process().signal("CONT").unwrap();
-        asleep.demand_exit(5, PATIENCE).unwrap();
-        case.assert_exact(&when);
+        let look = || {
+            if point == "R3" {
+                assert!(case.open_in_doubt().len() < open.len(), "{when}: one has ended");
+            }
+        };
+        case.sleep_through(point, strategy, look, &when);
     });
 }

@@ -7,7 +7,7 @@ use std::io::Write;
 
 /// A case whose sink keeps a journal.
 fn journaled(name: &str, on: On) -> Case {
-    let case = Case::steady(&format!("replay-{name}"), on);
+    let case = Case::new(&format!("replay-{name}"), on);
     append(&case, "journal = true\n");
     case
 }
