@@ -23,7 +23,16 @@ from confluent_kafka import (
     TopicPartition,
     IsolationLevel,
 )
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 REQUEST_TIMEOUT = 30.0
 FLUSH_TIMEOUT = 120.0
@@ -131,6 +140,28 @@ def add_partitions(request):
     settle(client.create_partitions([NewPartitions(request["topic"], request["partitions"])]))
     await_topic(client, request["topic"], request["partitions"])
     forget_writers()
+
+
+def configure_topic(request):
+    client = admin(request)
+    set_to = AlterConfigOpType.SET
+    entries = [ConfigEntry(name, value, incremental_operation=set_to) for name, value in request["config"].items()]
+    topic = ConfigResource(ResourceType.TOPIC, request["topic"], incremental_configs=entries)
+    settle(client.incremental_alter_configs([topic]))
+    await_config(client, request["topic"], request["config"])
+
+
+def await_config(client, topic, config):
+    """The answer does not say that the broker goes by it already: wait until it tells the new values."""
+    deadline = time.monotonic() + REQUEST_TIMEOUT
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    while True:
+        known = settle(client.describe_configs([resource]))[resource]
+        if all(known[name].value == value for name, value in config.items()):
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"topic {topic} does not have the configuration {config}")
+        time.sleep(0.02)
 
 
 def delete_records(request):
@@ -619,6 +650,7 @@ COMMANDS = {
         create_topic,
         delete_topic,
         add_partitions,
+        configure_topic,
         delete_records,
         topics,
         group_offsets,

@@ -76,6 +76,12 @@ pub trait Files: Send + Sync {
     /// As the file system says.
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
 
+    /// Gives a file another name in its folder, in one step.
+    ///
+    /// # Errors
+    /// As the file system says.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
     /// Removes a file.
     ///
     /// # Errors
@@ -128,6 +134,10 @@ impl Files for RealFiles {
             fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
         entries.sort();
         Ok(entries)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

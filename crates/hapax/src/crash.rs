@@ -42,6 +42,8 @@ pub enum Point {
     R3LaneEnded,
     /// Recovery: aborted records are written again and prepared; the slot that says so is not put.
     R4Rewritten,
+    /// Recovery: what is given up is written down, and kept in a file where it is set aside; `abandoned` is not put.
+    R4nNoted,
     /// Recovery: `amend`, `void`, `abandoned` or the proof is in the chain.
     R5Recorded,
     /// Recovery: the ids that were in doubt are cleared.
@@ -53,7 +55,8 @@ pub enum Point {
 }
 
 impl Point {
-    /// The points of recovery, which only a run reaches that finds an epoch in doubt.
+    /// The points of recovery, which only a run reaches that finds an epoch in doubt; one that gives records up reaches
+    /// [`Self::R4nNoted`] in the place of [`Self::R4Rewritten`].
     pub const RECOVERY: [Self; 7] = [
         Self::R0Claimed,
         Self::R1Cleared,
@@ -109,6 +112,7 @@ impl Point {
             Self::R2Looked => "R2",
             Self::R3LaneEnded => "R3",
             Self::R4Rewritten => "R4",
+            Self::R4nNoted => "R4n",
             Self::R5Recorded => "R5",
             Self::R6IdsCleared => "R6",
             Self::L0Unstored => "L0",
@@ -119,7 +123,7 @@ impl Point {
     /// All points.
     pub fn all() -> impl Iterator<Item = Self> {
         let commit = Self::COMMIT.into_iter().chain([Self::K1pPositionsPut, Self::K1oOffsetsTaken]);
-        commit.chain(Self::RECOVERY).chain(Self::CHANGE)
+        commit.chain(Self::RECOVERY).chain([Self::R4nNoted]).chain(Self::CHANGE)
     }
 
     /// The point of a name.

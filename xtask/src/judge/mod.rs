@@ -117,6 +117,16 @@ impl Judge {
         self.ask("add_partitions", bootstrap, json!({"topic": topic, "partitions": partitions})).map(drop)
     }
 
+    /// Changes settings of a topic, the others stay, and waits until the broker tells the new values.
+    ///
+    /// # Errors
+    /// The broker refused it, or was not reached.
+    pub fn configure_topic(&self, bootstrap: &str, topic: &str, config: &[(&str, &str)]) -> io::Result<()> {
+        let config: Map<String, Value> =
+            config.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        self.ask("configure_topic", bootstrap, json!({"topic": topic, "config": config})).map(drop)
+    }
+
     /// Deletes a partition's records before an offset: the log then starts there.
     ///
     /// # Errors

@@ -364,6 +364,9 @@ impl Files for SmallDisk {
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         RealFiles.list(path)
     }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealFiles.rename(from, to)
+    }
     fn remove(&self, path: &Path) -> io::Result<()> {
         if self.stubborn.swap(0, Atomic::Relaxed) == 1 {
             return Err(io::ErrorKind::PermissionDenied.into());

@@ -44,6 +44,7 @@ impl End {
             | Point::R2Looked
             | Point::R3LaneEnded
             | Point::R4Rewritten
+            | Point::R4nNoted
             | Point::R5Recorded
             | Point::R6IdsCleared
             | Point::L0Unstored
@@ -79,6 +80,7 @@ fn meaning(point: Point) -> &'static str {
         Point::R2Looked => "in recovery, looked",
         Point::R3LaneEnded => "in recovery, one transaction ended",
         Point::R4Rewritten => "in recovery, records written again",
+        Point::R4nNoted => "in recovery, the incident written",
         Point::R5Recorded => "in recovery, the outcome recorded",
         Point::R6IdsCleared => "in recovery, done",
         Point::L0Unstored => "while a change of the job is stored",

@@ -4,9 +4,12 @@
 //! waited for; with librdkafka as the reader. Each case: a bounded job of four lanes dies at a crash point of its third
 //! epoch, its transactions time out, and it is started again with a list of strategies.
 
+mod cluster;
 mod incident;
 mod input;
+mod point;
 mod replay;
+mod topic;
 
 use crate::{
     command_line::{Bench, Ended, hapax},
@@ -14,8 +17,10 @@ use crate::{
 };
 use hapax_broker::{ApiKey, Broker, Rule, RuleGuard, ServerOptions, Settings, Step};
 use std::{
+    collections::VecDeque,
     fs,
     path::{Path, PathBuf},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 use tokio::runtime::{Builder, Runtime};
@@ -26,6 +31,9 @@ use xtask::{
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// A job that was down for longer than its timeout goes on within this, whatever has become of its transactions.
+const GOES_ON_WITHIN: Duration = Duration::from_secs(30);
+
 /// Of the jobs on our broker: its clock jumps over it.
 const TIMEOUT_MS: i64 = 60_000;
 
@@ -34,6 +42,9 @@ const REAL_TIMEOUT: &str = "6s";
 
 /// Of those that go on there, which nothing may time out on a busy machine.
 const LASTING: &str = "transaction_timeout=60s";
+
+/// Cases at a time: they wait for processes more than they work.
+const AT_A_TIME: usize = 3;
 
 const RECORDS: u64 = 2_000;
 const PARTITIONS: u64 = 4;
@@ -123,9 +134,10 @@ struct Case {
 impl Case {
     fn new(name: &str, on: On) -> Self {
         let cluster = Cluster::of(on);
-        // Apache Kafka's first transactions take seconds on a busy machine, and there must be a third epoch.
+        // There must be a third epoch, with records in every lane, also where a machine is busy; Apache Kafka's first
+        // transactions take seconds there.
         let (job, timeout, rate) = match on {
-            On::Ours(_) => ("recovered".to_owned(), "60s", 4_000),
+            On::Ours(_) => ("recovered".to_owned(), "60s", 1_500),
             On::Kafka(_) => (unique(&format!("recovered-{}", name.replace('.', "-"))), REAL_TIMEOUT, 500),
         };
         let topic = format!("{job}-out");
@@ -152,7 +164,8 @@ impl Case {
         hosted.broker.faults().guard(rule.always()).unwrap()
     }
 
-    fn die(&self, at: &str, more: &[&str]) {
+    /// What it said until then.
+    fn die(&self, at: &str, more: &[&str]) -> String {
         let ended = self.bench.run(&[&["--crash-at", at], more].concat());
         assert_eq!(ended.code, None, "it does not die at {at}: {}", ended.err);
         assert!(
@@ -160,6 +173,7 @@ impl Case {
             "{}",
             ended.err
         );
+        ended.err
     }
 
     fn run(&self, strategies: &[&str]) -> Ended {
@@ -226,6 +240,26 @@ fn ways() -> impl Iterator<Item = (On, Left)> {
     [0, 2].into_iter().flat_map(|version| [Left::AllOpen, Left::Mixed].map(|left| (On::Ours(version), left)))
 }
 
+/// Each with both transaction protocols of our broker.
+fn versions<T: Copy>(all: &[T]) -> impl Iterator<Item = (On, T)> {
+    all.iter().flat_map(|one| [0, 2].map(|version| (On::Ours(version), *one)))
+}
+
+/// Plays all of them, some at a time.
+fn play<T: Send>(cases: impl IntoIterator<Item = T>, one: impl Fn(T) + Sync) {
+    let queue: Mutex<VecDeque<T>> = Mutex::new(cases.into_iter().collect());
+    let next = || queue.lock().unwrap().pop_front();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some(case) = next() {
+                    one(case);
+                }
+            });
+        }
+    });
+}
+
 /// The summary of it all on Apache Kafka, where each case waits for its timeout: at the same time.
 #[test]
 fn on_apache_kafka_too_a_job_that_was_down_for_longer_than_its_timeout_goes_on_by_itself() {
@@ -247,7 +281,7 @@ fn on_apache_kafka_too_a_job_that_was_down_for_longer_than_its_timeout_goes_on_b
                 let began = Instant::now();
                 let ended = case.run(&["resume", strategy]);
                 assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
-                assert!(began.elapsed() < PATIENCE);
+                assert!(began.elapsed() < GOES_ON_WITHIN, "{when}: {:?}", began.elapsed());
                 case.assert_exact(&when);
             });
         }
@@ -673,66 +707,64 @@ fn copy_folder(from: &Path, to: &Path) {
 /// R0 to R6: recovery dies wherever it can, twice in a row, and the third run ends in the same place.
 #[test]
 fn recovery_that_dies_at_any_of_its_points_ends_in_the_same_place() {
-    for (on, left) in ways() {
-        for strategy in ["rewind", "rewrite"] {
-            if (strategy, left) == ("rewind", Left::Mixed) {
-                continue;
-            }
-            for point in ["R0", "R1", "R2", "R3", "R4", "R5", "R6"] {
-                // Nothing is open, so nothing is ended before records are written again; and going back writes none.
-                let is_reached = match point {
-                    "R3" | "R4" => strategy == "rewrite",
-                    _ => true,
-                };
-                if !is_reached {
-                    continue;
-                }
-                let when = format!("{point}-{strategy}-{}", name_of(on, left)).to_lowercase();
-                let case = Case::new(&when, on);
-                case.leave(left);
-                let list = allowed(&["resume", strategy]);
-                case.die(point, &[&list[0], &list[1]]);
-                case.die_or_be_done(point, &[&list[0], &list[1]]);
-                let ended = case.run(&["resume", strategy]);
-                assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
-                case.assert_exact(&when);
-            }
-        }
-    }
+    let all = ["R0", "R1", "R2", "R3", "R4", "R5", "R6"].map(|point| ("rewrite", point));
+    // Nothing is open, so going back ends nothing, and it writes none again.
+    let back = ["R0", "R1", "R2", "R5", "R6"].map(|point| ("rewind", point));
+    let cases = ways().flat_map(|(on, left)| {
+        let back = back.into_iter().filter(move |_| left == Left::AllOpen);
+        all.into_iter().chain(back).map(move |(strategy, point)| (on, left, strategy, point))
+    });
+    play(cases, |(on, left, strategy, point)| {
+        let when = format!("{point}-{strategy}-{}", name_of(on, left)).to_lowercase();
+        let case = Case::new(&when, on);
+        case.leave(left);
+        let list = allowed(&["resume", strategy]);
+        case.die(point, &[&list[0], &list[1]]);
+        case.die_or_be_done(point, &[&list[0], &list[1]]);
+        let ended = case.run(&["resume", strategy]);
+        assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+        case.assert_exact(&when);
+    });
 }
 
 /// A recovery that is stopped at a point, a second one that does it all, and the first one wakes: it finds the newer
 /// claim, and what it sends meanwhile harms nothing.
 #[test]
 fn a_recovery_that_slept_does_no_harm_when_it_wakes() {
-    for (on, left) in ways() {
-        for point in ["R0", "R1", "R2", "R4", "R5"] {
-            let when = format!("asleep-{point}-{}", name_of(on, left)).to_lowercase();
-            let case = Case::new(&when, on);
-            case.leave(left);
-            let list = allowed(&["resume", "rewrite"]);
-            let at = format!("{point}:1:stop");
-            let arguments = ["--json", &list[0], &list[1], "--crash-at", &at];
-            let mut asleep =
-                harness::run(&case.bench.file, &arguments, &case.bench.path("asleep.log")).unwrap();
-            asleep.until("it sleeps", PATIENCE, |run| Ok(run.crash_point(point)?.is_some())).unwrap();
-            let ended = case.run(&["resume", "rewrite"]);
-            assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
-            case.assert_exact(&when);
-            asleep.process().signal("CONT").unwrap();
-            asleep.demand_exit(5, PATIENCE).unwrap();
-            case.assert_exact(&when);
-        }
-    }
+    let points = ["R0", "R1", "R2", "R3", "R4", "R5"];
+    let cases = ways().flat_map(|(on, left)| points.map(|point| (on, left, point)));
+    play(cases, |(on, left, point)| {
+        let when = format!("asleep-{point}-{}", name_of(on, left)).to_lowercase();
+        let case = Case::new(&when, on);
+        case.leave(left);
+        case.sleep_through(point, "rewrite", || {}, &when);
+    });
 }
 
 impl Case {
+    /// Recovery stops at a point, where it is looked at; a second one does all, and the first one wakes.
+    fn sleep_through(&self, point: &str, strategy: &str, look: impl FnOnce(), when: &str) {
+        let list = allowed(&["resume", strategy]);
+        let at = format!("{point}:1:stop");
+        let arguments = ["--json", &list[0], &list[1], "--crash-at", &at];
+        let mut asleep = harness::run(&self.bench.file, &arguments, &self.bench.path("asleep.log")).unwrap();
+        asleep.until("it sleeps", PATIENCE, |run| Ok(run.crash_point(point)?.is_some())).unwrap();
+        look();
+        let ended = self.run(&["resume", strategy]);
+        assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
+        self.assert_exact(when);
+        asleep.process().signal("CONT").unwrap();
+        asleep.demand_exit(5, PATIENCE).unwrap();
+        self.assert_exact(when);
+    }
+
     /// The second time a point may not be reached any more, because the first run got behind it.
-    fn die_or_be_done(&self, at: &str, more: &[&str]) {
+    fn die_or_be_done(&self, at: &str, more: &[&str]) -> String {
         let ended = self.bench.run(&[&["--crash-at", at], more].concat());
         assert!(matches!(ended.code, None | Some(0)), "{at}: {}", ended.err);
         if ended.code.is_none() {
             assert!(ended.err.contains(&format!("crash point {at} reached")), "{}", ended.err);
         }
+        ended.err
     }
 }

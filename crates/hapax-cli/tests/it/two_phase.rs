@@ -41,9 +41,13 @@ impl Scene {
         listed.into_iter().filter(|one| one.is_open()).map(|one| one.id).collect()
     }
 
-    fn die(&self, at: &str) {
+    /// What it said until then.
+    fn die(&self, at: &str) -> String {
         let ended = self.bench.run(&["--crash-at", at]);
         assert_eq!(ended.code, None, "it does not die at {at}: {}", ended.err);
+        let point = at.split(':').next().unwrap();
+        assert!(ended.err.contains(&format!("crash point {point} reached")), "{}", ended.err);
+        ended.err
     }
 
     fn assert_exact(&self) {
@@ -82,6 +86,28 @@ fn a_job_that_was_down_for_a_month_commits_what_it_had_decided() {
         assert!(ended.err.contains("resumed"), "{}", ended.err);
         assert_eq!(scene.open(), [""; 0]);
         scene.assert_exact();
+    }
+}
+
+/// R0 to R6 but R4, where records would be written again: twice where the first death has left the epoch in doubt.
+#[test]
+fn recovery_that_dies_at_any_of_its_points_commits_what_was_decided() {
+    for version in [0, 2] {
+        for point in ["R0", "R1", "R2", "R3", "R5", "R6"] {
+            let scene = Scene::new(&format!("{}-v{version}", point.to_lowercase()), with_the_switch(version));
+            scene.die("K2:3");
+            scene.broker.jump_clock(A_MONTH_MS).unwrap();
+            let mut log = scene.die(point);
+            if ["R0", "R1", "R2"].contains(&point) {
+                log.push_str(&scene.die(point));
+            }
+            let ended = scene.bench.run(&["--json"]);
+            assert_eq!(ended.code, Some(0), "{point}: {}", ended.err);
+            log.push_str(&ended.err);
+            assert_eq!(log.matches("resumed: ").count(), 1, "{point}: {log}");
+            assert_eq!(scene.open(), [""; 0]);
+            scene.assert_exact();
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Owns the choice of a source for each transaction: the log, which knows the offsets, or the journal where the log does
 //! not have the records any more. Refuses a file with a part of the records: either all of every transaction are in it
-//! and on the disk, or there is none.
+//! and on the disk, or there is none. While it is written, and where a process died in between, it has another name
+//! (`.part`).
 
 use super::{
     records::{Kept, Missing, Origin, RecordReader},
@@ -15,7 +16,10 @@ use hapax_host::{Host, OpenFile};
 use hapax_kafka::Client;
 use hapax_store::Journals;
 use serde_json::{Value, json};
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// A transaction whose records are kept, as far as readers do not see them.
 pub(super) struct Lost {
@@ -53,13 +57,23 @@ impl Aside<'_> {
         if let Some(folder) = self.path.parent() {
             self.host.files().create_dir_all(folder).map_err(|error| self.failed(&error))?;
         }
-        let mut file = self.host.files().create_new(self.path).map_err(|error| self.failed(&error))?;
+        let mut part = self.path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let mut file = self.host.files().create_new(&part).map_err(|error| self.failed(&error))?;
         let written = self.write(&from, &mut *file).await;
-        if !matches!(written, Ok(Ok(()))) {
-            // A part of the records looks like all of them.
-            let _ = self.host.files().remove(self.path);
+        if matches!(written, Ok(Ok(()))) {
+            self.whole(&part).map_err(|error| self.failed(&error))?;
+        } else {
+            let _ = self.host.files().remove(&part);
         }
         written
+    }
+
+    /// Gives the file its name, which it keeps when the machine loses its power.
+    fn whole(&self, part: &Path) -> io::Result<()> {
+        self.host.files().rename(part, self.path)?;
+        self.path.parent().map_or(Ok(()), |folder| self.host.files().sync_folder(folder))
     }
 
     /// Where all records of a transaction are.
@@ -111,9 +125,6 @@ impl Aside<'_> {
             }
         }
         file.sync().map_err(|error| self.failed(&error))?;
-        if let Some(folder) = self.path.parent() {
-            self.host.files().sync_folder(folder).map_err(|error| self.failed(&error))?;
-        }
         Ok(Ok(()))
     }
 

@@ -98,10 +98,10 @@ impl CheckpointDecider {
     /// A decider that has not claimed anything.
     pub(crate) fn new(start: CheckpointStart) -> Self {
         let run = RunNonce(start.host.random_u128());
-        let chain = start.chain.clone().with_hooks(
-            put_hook(start.crash.clone(), Point::K1bUnstored, Point::L0Unstored),
-            put_hook(start.crash.clone(), Point::K1bStored, Point::L1Stored),
-        );
+        let chain = start
+            .chain
+            .clone()
+            .with_hooks(put_hook(start.crash.clone(), unstored), put_hook(start.crash.clone(), stored));
         let start = CheckpointStart { chain, ..start };
         Self {
             shape: Shape::of(&start.record),
@@ -357,22 +357,36 @@ fn own_claim(slots: &[Slot], own_runs: &[RunNonce]) -> Option<Generation> {
     slots.iter().rev().find(own).map(|slot| slot.generation)
 }
 
-/// Tells the crash points when a manifest passes, or a change of the job.
-fn put_hook(crash: Arc<dyn CrashPoints>, manifest: Point, change: Point) -> hapax_store::Hook {
+/// Tells the crash points when a slot passes that has one.
+fn put_hook(
+    crash: Arc<dyn CrashPoints>,
+    passing: fn(&SlotBody) -> Option<(Point, Epoch)>,
+) -> hapax_store::Hook {
     Arc::new(move |slot: &Slot| {
-        let passing = passing(&slot.body, manifest, change);
-        if let Some((point, epoch)) = passing {
+        if let Some((point, epoch)) = passing(&slot.body) {
             crash.reach(point, epoch);
         }
         Box::pin(std::future::ready(()))
     })
 }
 
-fn passing(body: &SlotBody, manifest: Point, change: Point) -> Option<(Point, Epoch)> {
+/// The point before a slot's put.
+fn unstored(body: &SlotBody) -> Option<(Point, Epoch)> {
     match body {
-        SlotBody::Manifest(decided) => Some((manifest, decided.epoch)),
-        SlotBody::Revision(revision) => Some((change, revision.behind)),
-        SlotBody::Restored { manifest, .. } => Some((change, manifest.epoch)),
+        SlotBody::Manifest(decided) => Some((Point::K1bUnstored, decided.epoch)),
+        SlotBody::Revision(revision) => Some((Point::L0Unstored, revision.behind)),
+        SlotBody::Restored { manifest, .. } => Some((Point::L0Unstored, manifest.epoch)),
+        SlotBody::Abandoned { epoch, .. } => Some((Point::R4nNoted, *epoch)),
+        SlotBody::Claim(_) | SlotBody::Amend { .. } | SlotBody::Void { .. } | SlotBody::Proven { .. } => None,
+    }
+}
+
+/// The point behind it.
+fn stored(body: &SlotBody) -> Option<(Point, Epoch)> {
+    match body {
+        SlotBody::Manifest(decided) => Some((Point::K1bStored, decided.epoch)),
+        SlotBody::Revision(revision) => Some((Point::L1Stored, revision.behind)),
+        SlotBody::Restored { manifest, .. } => Some((Point::L1Stored, manifest.epoch)),
         SlotBody::Claim(_)
         | SlotBody::Amend { .. }
         | SlotBody::Void { .. }

@@ -17,7 +17,7 @@ fn numbers(scene: &Scene) -> BTreeSet<u64> {
     scene.transactions().iter().map(|one| one.id.rsplit('.').next().unwrap().parse().unwrap()).collect()
 }
 
-/// Dead at each point, with the broker's patience and without, twice at each point of recovery.
+/// Dead at each point of an epoch's life, with the broker's patience and without.
 #[test]
 fn per_epoch_every_record_comes_once_wherever_a_run_dies() {
     for (on, times_out) in On::OURS.into_iter().flat_map(|on| [false, true].map(|times_out| (on, times_out)))
@@ -40,6 +40,8 @@ fn per_epoch_every_record_comes_once_wherever_a_run_dies() {
     }
 }
 
+/// Twice at each point that a second recovery reaches for sure: all lanes may have ended with the first one's end, and behind
+/// the last point there is no doubt any more.
 #[test]
 fn per_epoch_recovery_that_dies_at_any_of_its_points_ends_in_the_same_place() {
     for on in On::OURS {
@@ -50,15 +52,9 @@ fn per_epoch_recovery_that_dies_at_any_of_its_points_ends_in_the_same_place() {
             scene.die("K2:1", &[]);
             scene.broker().jump_clock(TIMED_OUT_MS).unwrap();
             scene.die(point.name(), &list);
-            let again = scene.bench.run(
-                &[
-                    &list[..],
-                    &["--crash-at", point.name(), "--set", "run.stop_budget=1s"],
-                    &["--from", "999999"],
-                ]
-                .concat(),
-            );
-            assert_eq!(again.code, Some(2), "a refusal changes nothing: {}", again.err);
+            if !matches!(point, Point::R3LaneEnded | Point::R6IdsCleared) {
+                scene.die(point.name(), &list);
+            }
             scene.catch_up(&["in"], &list);
             scene.assert_copied("out", &["in"]);
         }

@@ -169,6 +169,7 @@ impl Cell {
             | Point::R2Looked
             | Point::R3LaneEnded
             | Point::R4Rewritten
+            | Point::R4nNoted
             | Point::R5Recorded
             | Point::R6IdsCleared
             | Point::L0Unstored

@@ -8,10 +8,7 @@ use std::io::Write;
 /// A case whose sink keeps a journal.
 fn journaled(name: &str, on: On) -> Case {
     let case = Case::new(&format!("replay-{name}"), on);
-    let text = fs::read_to_string(&case.bench.file).unwrap();
-    // Slow enough to have a third epoch also where a machine is busy.
-    let text = text.replace("rate = 4000", "rate = 1500");
-    fs::write(&case.bench.file, format!("{text}journal = true\n")).unwrap();
+    append(&case, "journal = true\n");
     case
 }
 
@@ -101,7 +98,7 @@ impl Case {
         let began = Instant::now();
         let ended = self.run(strategies);
         assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
-        assert!(began.elapsed() < Duration::from_secs(30), "{when}: {:?}", began.elapsed());
+        assert!(began.elapsed() < GOES_ON_WITHIN, "{when}: {:?}", began.elapsed());
         let left = self.parts();
         assert!(left.is_empty(), "{when}: a journal is left: {left:?}");
         ended
