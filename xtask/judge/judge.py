@@ -668,12 +668,12 @@ COMMANDS = {
 
 def serve(request, answering):
     try:
-        answer = {"ok": COMMANDS[request["do"]](request)}
+        answer = {"number": request["number"], "ok": COMMANDS[request["do"]](request)}
+        line = json.dumps(answer, separators=(",", ":"))
     except Exception as error:  # every failure of a command is its answer; the process goes on
         traceback.print_exc()
-        answer = {"error": f"{type(error).__name__}: {error}"}
-    answer["number"] = request["number"]
-    line = json.dumps(answer, separators=(",", ":"))
+        answer = {"number": request["number"], "error": f"{type(error).__name__}: {error}"}
+        line = json.dumps(answer, separators=(",", ":"))
     with answering:
         print(line, flush=True)
 

@@ -417,7 +417,12 @@ pub fn passed_before(
     };
     let passed = passed_over(allowed, facts, no_rewind).into_iter();
     let is_before = |passed: &PassedOver| {
-        allowed.contains(&passed.strategy) && !is_taken(passed.strategy) && place(passed.strategy) < last
+        // Records are given up only when nothing else is left, wherever that stands in the list.
+        let is_kept_back = passed.strategy.gives_up() && matches!(plan, Plan::Repair(_));
+        allowed.contains(&passed.strategy)
+            && !is_taken(passed.strategy)
+            && !is_kept_back
+            && place(passed.strategy) < last
     };
     passed.filter(is_before).collect()
 }

@@ -33,7 +33,7 @@
 //! Sources: `TransactionCoordinator`, `TransactionMetadata`, KIP-98, KIP-890, KIP-664.
 
 use crate::{
-    handle::Handle,
+    handle::{Handle, HandlePartition},
     id::{Identity, ProducerEpoch, TransactionVersion},
 };
 use alloc::{format, string::String, vec::Vec};
@@ -217,6 +217,12 @@ pub fn described_in_words(by: Witness, described: &Described) -> String {
 }
 
 impl PartitionLook {
+    /// Was this part of a handle seen committed?
+    pub fn is_committed(&self, part: &HandlePartition) -> bool {
+        let is_commit = matches!(self.end, PartitionEnd::Marker { marker: Marker::Commit, .. });
+        is_commit && self.topic == part.topic && self.partition == part.partition
+    }
+
     /// What was seen.
     pub fn in_words(&self) -> String {
         let Self { topic, partition, end } = self;

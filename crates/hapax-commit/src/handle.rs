@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 /// No transaction is begun at this producer epoch or above: ending it would roll over to a new producer id.
 pub const LAST_PRODUCER_EPOCH: ProducerEpoch = ProducerEpoch(32_766);
 
+/// Partitions that a message names.
+const PARTS_IN_WORDS: usize = 16;
+
 /// A prepared transaction of one lane and one epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handle {
@@ -113,13 +116,17 @@ impl Handle {
         self.partitions.iter().map(|part| part.count).sum()
     }
 
-    /// Their number, and topic, partition, first and last offset of each part.
+    /// Their number, and topic, partition, first and last offset of the first parts.
     pub fn records_in_words(&self) -> String {
         let part = |part: &HandlePartition| {
             format!("{}-{} {}..{}", part.topic, part.partition, part.first_offset, part.last_offset)
         };
-        let parts: Vec<_> = self.partitions.iter().map(part).collect();
-        format!("{} records: {}", self.records(), parts.join(", "))
+        let parts: Vec<_> = self.partitions.iter().take(PARTS_IN_WORDS).map(part).collect();
+        let more = match self.partitions.len().saturating_sub(PARTS_IN_WORDS) {
+            0 => String::new(),
+            more => format!(" and {more} more partitions"),
+        };
+        format!("{} records: {}{more}", self.records(), parts.join(", "))
     }
 
     /// Durable bytes, read by every later release: magic, version, length, checksum, body.

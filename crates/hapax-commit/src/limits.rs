@@ -11,6 +11,10 @@ pub const WINDOW: u64 = crate::id::IDS_PER_LANE;
 /// answer once more before it knows, so one contradiction is not yet an incident.
 pub const LOOKS_BEFORE_INCIDENT: u32 = 5;
 
+/// Tries to read the control batches back of a commit that was answered, before the coordinator is asked, too, and lanes
+/// that are open still are gone on with: markers take milliseconds.
+pub const READ_BACKS: u32 = 5;
+
 /// Answers to EndTxn that refuse what the look before it allowed, before recovery stops for a person.
 pub const REFUSALS_BEFORE_INCIDENT: u32 = 5;
 

@@ -68,7 +68,7 @@ pub(crate) fn commit_phase(reporter: &Reporter<'_>, incident: &Incident) -> JobE
     };
     let in_doubt = incident.lanes.iter().map(|lane| InDoubt::of(lane, &lane.handle));
     let next = next_steps(incident, reporter.unresolved);
-    let in_words = next.join("; ");
+    let in_words = in_words(&next);
     let report = Report {
         epoch: match incident.kind {
             IncidentKind::Unresolved(epoch) => Some(epoch.0),
@@ -93,6 +93,8 @@ pub(crate) fn aside(host: &Host, plan: &Plan, epoch: Epoch) -> PathBuf {
 /// What a run goes on without.
 pub(crate) struct Loss<'a> {
     pub(crate) strategy: Strategy,
+    /// The decided epoch.
+    pub(crate) epoch: Epoch,
     pub(crate) lanes: &'a [LaneLoss],
     /// Where the records were set aside.
     pub(crate) kept_in: Option<&'a Path>,
@@ -124,7 +126,7 @@ pub(crate) fn given_up(
          without them: {place}"
     );
     let report = Report {
-        epoch: loss.lanes.first().map(|lane| lane.lane.handle.epoch.0),
+        epoch: Some(loss.epoch.0),
         in_doubt: loss.lanes.iter().map(|lane| InDoubt::of(&lane.lane, &lane.missing)).collect(),
         next: vec![
             "the handles name topic, partition and offsets of every record that readers do not see".to_owned(),
@@ -135,7 +137,7 @@ pub(crate) fn given_up(
         ..Report::new(&reporter, Code::RecordsGivenUp, message)
     };
     for lane in loss.lanes {
-        let (lost, epoch) = (lane.missing.records_in_words(), lane.lane.handle.epoch);
+        let (lost, epoch) = (lane.missing.records_in_words(), loss.epoch);
         tracing::warn!(job = %plan.name, run = generation.map(|run| run.0), %epoch, "{by}; given up: {lost}; of {}", lane.lane);
     }
     let folder = folder(plan);
@@ -149,6 +151,17 @@ pub(crate) fn given_up(
         ),
     })?;
     Ok(path.display().to_string())
+}
+
+/// Steps that a log line names; the file names all.
+const STEPS_IN_WORDS: usize = 8;
+
+fn in_words(next: &[String]) -> String {
+    let said = next.iter().take(STEPS_IN_WORDS).cloned().collect::<Vec<_>>().join("; ");
+    match next.len().saturating_sub(STEPS_IN_WORDS) {
+        0 => said,
+        more => format!("{said}; and {more} more in the incident's file"),
+    }
 }
 
 fn next_steps(incident: &Incident, unresolved: Option<&Unresolved>) -> Vec<String> {
@@ -169,7 +182,14 @@ fn next_steps(incident: &Incident, unresolved: Option<&Unresolved>) -> Vec<Strin
                 .to_owned(),
         ],
     };
-    let is_not_allowed = |passed: &&PassedOver| passed.why == PassReason::NotAllowed;
+    // Nothing goes back behind what readers may have seen.
+    let is_seen = |lane: &LaneReport| {
+        !matches!(lane.fate, LaneFate::Aborted | LaneFate::Open | LaneFate::Incomplete(_))
+    };
+    let no_way_back = incident.lanes.iter().any(is_seen);
+    let is_not_allowed = |passed: &&PassedOver| {
+        passed.why == PassReason::NotAllowed && !(no_way_back && passed.strategy == Strategy::Rewind)
+    };
     for passed in incident.passed_over.iter().filter(is_not_allowed) {
         let name = passed.strategy.name();
         steps.push(format!("or allow {name} for one start: hapax run FILE --recover {name}"));
@@ -188,12 +208,13 @@ fn end_by_hand(lane: &LaneReport) -> Option<String> {
     let id = &lane.handle.transactional_id;
     match &lane.fate {
         LaneFate::Open => Some(format!("commit it: hapax txn commit FILE {id}")),
-        LaneFate::Incomplete(_) | LaneFate::Contradiction(_) => {
-            Some(format!("end it without its records being seen: hapax txn abort FILE {id} --decided"))
-        }
+        LaneFate::Incomplete(_) | LaneFate::Contradiction(_) => Some(format!(
+            "where no partition has committed it, end it without its records being seen: hapax txn abort FILE {id} \
+             --decided"
+        )),
         LaneFate::Torn(_) => Some(format!(
-            "{id} is torn and stays so: --recover set-aside keeps in a file what readers do not see of it, and goes on; \
-             --recover abandon goes on and lists it"
+            "{id} is torn and stays so; where nothing else of the epoch is in doubt, --recover set-aside keeps in a file what \
+             readers do not see of it, and goes on; --recover abandon goes on and lists it"
         )),
         LaneFate::Committed
         | LaneFate::Aborted

@@ -68,7 +68,7 @@ fn stages(lint: bool, filters: &[String], times: &mut Times) -> Result<(), Failu
             shared.name_in(&mut command);
             if part == Part::Kafka && env::var_os(THREADS).is_none() {
                 let cores = thread::available_parallelism().map_or(1, usize::from);
-                command.env(THREADS, (WAITING_A_CORE * cores).min(WAITING).to_string());
+                command.env(THREADS, (WAITING_A_CORE * cores).min(WAITING.max(cores)).to_string());
             }
             status(&mut command)
         })?;

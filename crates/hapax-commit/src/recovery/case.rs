@@ -9,7 +9,7 @@ use crate::{
         judge_markers,
     },
     handle::Handle,
-    limits::{LOOKS_BEFORE_INCIDENT, REFUSALS_BEFORE_INCIDENT},
+    limits::{LOOKS_BEFORE_INCIDENT, READ_BACKS, REFUSALS_BEFORE_INCIDENT},
 };
 use alloc::{boxed::Box, collections::BTreeSet, format, string::String, vec::Vec};
 
@@ -28,6 +28,8 @@ pub(super) struct Case {
     seen: Vec<String>,
     /// Its coordinator said that it is committed.
     said_committed: bool,
+    /// It was seen aborted, and nothing was seen since that says otherwise.
+    said_aborted: bool,
     /// Partitions whose control batch is a commit.
     committed_in: BTreeSet<(String, i32)>,
 }
@@ -71,6 +73,7 @@ impl Case {
             answered: None,
             seen: Vec::new(),
             said_committed: false,
+            said_aborted: false,
             committed_in: BTreeSet::new(),
         }
     }
@@ -102,6 +105,11 @@ impl Case {
     /// Its coordinator said so, which nothing takes back; its partitions may say something else.
     pub(super) fn said_committed(&self) -> bool {
         self.said_committed
+    }
+
+    /// Seen aborted, also while it is looked at once more.
+    pub(super) fn said_aborted(&self) -> bool {
+        self.said_aborted
     }
 
     /// The part of the transaction that readers do not see, as far as it has ended.
@@ -163,14 +171,25 @@ impl Case {
         self.said_committed |= judge_described(&self.handle, &look.described) == LaneFate::Committed;
         self.fate = judge_lane(&self.handle, look);
         self.seen = look.in_words();
+        self.said_aborted = match self.fate {
+            LaneFate::Aborted => true,
+            LaneFate::InFlight(_) | LaneFate::Undetermined(_) | LaneFate::Unanswered(_) => self.said_aborted,
+            _ => false,
+        };
         self.note_commits(look.markers.as_deref().unwrap_or_default());
         // A leader that is away for a moment may have a control batch that says otherwise.
-        if let (LaneFate::Committed | LaneFate::Aborted, Some(why)) = (&self.fate, unread(look))
-            && self.oddities < LOOKS_BEFORE_INCIDENT
+        if let (LaneFate::Committed | LaneFate::Aborted | LaneFate::Torn(_), Some(why)) =
+            (&self.fate, unread(look))
         {
-            self.fate = LaneFate::InFlight(why);
-            self.oddities += 1;
-            return Next::Do(Box::new(self.look_again(true)));
+            if self.oddities < LOOKS_BEFORE_INCIDENT {
+                self.fate = LaneFate::InFlight(why);
+                self.oddities += 1;
+                return Next::Do(Box::new(self.look_again(true)));
+            }
+            // Which part of it readers do not see cannot be said.
+            if let LaneFate::Torn(torn) = &self.fate {
+                self.fate = LaneFate::Contradiction(format!("{torn}; and {why}"));
+            }
         }
         match &self.fate {
             LaneFate::BrokersAhead(_) | LaneFate::BrokersBehind(_) => return Next::OutOfStep,
@@ -239,6 +258,12 @@ impl Case {
             | LaneFate::Unanswered(_)
             | LaneFate::Incomplete(_)
             | LaneFate::Open => {
+                if self.attempt >= READ_BACKS {
+                    // The coordinator says whether markers are still under way, and other lanes are not kept waiting.
+                    self.fate = LaneFate::InFlight("committed, and not every partition is told yet".into());
+                    self.attempt = 0;
+                    return Next::Do(Box::new(self.look(true)));
+                }
                 self.attempt = self.attempt.saturating_add(1);
                 return Next::Do(Box::new(self.ask_back()));
             }

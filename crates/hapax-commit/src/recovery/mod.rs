@@ -540,7 +540,8 @@ impl Recovery {
         let near = |case: &Case| {
             *case.fate() == LaneFate::Open && case.handle().deadline_ms.saturating_sub(wall_ms) < HURRY_MS
         };
-        let hurry = self.cases.values().any(near);
+        // What is looked at once more before it counts as aborted is not hurried past.
+        let hurry = self.cases.values().any(near) && !self.cases.values().any(Case::said_aborted);
         let judgement = judge_epoch(self.cases.values().map(|case| (case.handle(), case.fate())), hurry);
         let plan = choose(&judgement, &self.allowed, &self.facts);
         self.note_passed(passed_before(&plan, &judgement, &self.allowed, &self.facts));

@@ -8,7 +8,10 @@ use crate::{
     wire::Request,
 };
 use hapax_host::Deadline;
-use std::ops::RangeInclusive;
+use std::{
+    ops::RangeInclusive,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 pub(crate) struct AskLeader<'a, R: Request> {
     pub(crate) topic: &'a str,
@@ -18,6 +21,9 @@ pub(crate) struct AskLeader<'a, R: Request> {
     pub(crate) request: &'a R,
     /// The partition's code; none where the answer has no entry for it.
     pub(crate) code: fn(&R::Response) -> Option<KafkaCode>,
+    /// True while a request is on its way that may be done later: also behind one whose answer was lost, and when the
+    /// future is dropped.
+    pub(crate) unanswered: Option<&'a AtomicBool>,
 }
 
 impl<R: Request + Sync> AskLeader<'_, R> {
@@ -26,24 +32,13 @@ impl<R: Request + Sync> AskLeader<'_, R> {
         client: &Client,
         deadline: Deadline,
     ) -> Result<R::Response, ClientError> {
-        self.told(client, deadline).await.map(|(response, _)| response)
-    }
-
-    /// The same, and whether every try before the last was answered, so that nothing of them can be done later.
-    pub(crate) async fn told(
-        &self,
-        client: &Client,
-        deadline: Deadline,
-    ) -> Result<(R::Response, bool), ClientError> {
         let subject = format!("{}-{}", self.topic, self.partition);
         let mut retry = Retry::new(client, self.kind, &subject, deadline);
-        let mut all_answered = true;
         loop {
             let error = match self.once(client, &retry, &subject).await {
-                Ok(response) => return Ok((response, all_answered)),
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            all_answered &= error.code().is_some();
             let stale = moves_the_leader(&error);
             retry.again(error).await?;
             if stale && let Err(error) = retry.bounded(client.refresh(&[self.topic])).await {
@@ -61,8 +56,12 @@ impl<R: Request + Sync> AskLeader<'_, R> {
         let connection = leader_connection(client, self.topic, self.partition, self.kind);
         let connection = retry.bounded(connection).await?;
         let version = connection.choose(R::KEY, self.versions.clone())?;
+        let before = self.unanswered.map(|unanswered| unanswered.swap(true, Ordering::Relaxed));
         let answer = connection.call(version, self.request, limits::LOOKUP_TIMEOUT);
         let response = within(client, retry.deadline(), R::NAME, connection.node(), answer).await?;
+        if let (Some(unanswered), Some(before)) = (self.unanswered, before) {
+            unanswered.store(before, Ordering::Relaxed);
+        }
         match (self.code)(&response) {
             Some(KafkaCode::NONE) => Ok(response),
             Some(code) => Err(ClientError::broker(self.kind, subject, code)),

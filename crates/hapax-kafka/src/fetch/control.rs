@@ -16,7 +16,7 @@ use crate::{
 };
 use hapax_commit::{ProducerEpoch, ProducerId, TopicId};
 use hapax_host::Deadline;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// How a producer's transaction ended in a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,10 +49,11 @@ pub enum ControlSeen {
 
 /// Looks for the first control batch of a producer id at or behind an offset.
 ///
-/// `from_offset` is the offset of the transaction's first record in the partition.
+/// `from_offset` is the offset of the transaction's first record in the partition. `silence` bounds the wait for each
+/// step and not the whole, which takes as long as reading what stands between: any writer's records.
 ///
 /// # Errors
-/// No definite answer until the deadline, a missing right, or damaged data.
+/// A step without a definite answer, a missing right, or damaged data.
 pub async fn first_control_batch(
     client: &Client,
     topic: &str,
@@ -60,14 +61,16 @@ pub async fn first_control_batch(
     partition: i32,
     producer_id: ProducerId,
     from_offset: i64,
-    deadline: Deadline,
+    silence: Duration,
 ) -> Result<ControlSeen, FetchError> {
     let tp = TopicPartition { topic: Arc::from(topic), partition };
     let why = format!("looking for the marker of producer id {}", producer_id.0);
-    let mut walk = Walk::new(client, tp, topic_id, from_offset, &why, deadline);
+    let soon = || Deadline::after(client.host().now(), Some(silence));
+    let mut walk = Walk::new(client, tp, topic_id, from_offset, &why, soon());
     // Producer epoch of the transaction's records, once one was seen.
     let mut epoch = None;
     loop {
+        walk.allow(soon());
         match walk.next().await? {
             Walked::End { high_watermark } => return Ok(ControlSeen::NoneBelow { high_watermark }),
             Walked::Gone(reason) => return Ok(ControlSeen::Gone { reason }),

@@ -231,6 +231,11 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The next step may take until then.
+    pub(super) fn allow(&mut self, deadline: Deadline) {
+        self.deadline = deadline;
+    }
+
     /// Goes on from where it is to the high watermark of the next answer.
     pub(super) async fn wait(&mut self, pause: Duration) {
         self.client.host().sleep(pause).await;

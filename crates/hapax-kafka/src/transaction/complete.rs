@@ -29,6 +29,7 @@ use crate::{
 };
 use hapax_commit::Identity;
 use hapax_host::Deadline;
+use std::sync::atomic::AtomicBool;
 
 /// A transaction whose coordinator has answered that it is ended.
 #[derive(Clone, Debug)]
@@ -41,20 +42,6 @@ pub struct EndedTransaction<'a> {
     pub commit: bool,
     /// Where its records are: topic, partition, offset of the last one.
     pub partitions: &'a [(&'a str, i32, i64)],
-}
-
-/// How partitions came to know of an end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// By their coordinator, or by markers of ours that were answered.
-    Plainly,
-    /// A marker of ours had no answer and was sent again. The first may land later: on V2 (KIP-890) it has the producer
-    /// epoch that the next transaction of the id is written with, and would end that one's part in the partition. Whoever
-    /// writes under the id again has to take it anew first (InitProducerId).
-    MarkerUnanswered {
-        /// Of which partition.
-        partition: String,
-    },
 }
 
 /// A partition holds the transaction open, its coordinator does not, and the marker may not be written.
@@ -81,10 +68,16 @@ pub struct MarkerRefused {
 /// Writes the markers that the coordinator has left out. A partition that is gone, or that may not be looked at,
 /// counts as one that knows.
 ///
+/// `unanswered` is set where a marker of ours was sent and not answered ([`write_end_marker`]): before anything is written
+/// under the id again, InitProducerId has to take it anew.
+///
 /// # Errors
 /// A marker has to be written and may not be.
-pub async fn complete(client: &Client, ended: &EndedTransaction<'_>) -> Result<Told, MarkerRefused> {
-    let mut told = Told::Plainly;
+pub async fn complete(
+    client: &Client,
+    ended: &EndedTransaction<'_>,
+    unanswered: &AtomicBool,
+) -> Result<(), MarkerRefused> {
     let host = client.host();
     let began = host.now();
     let mut next_report = limits::STILL_WAITING_REPORT;
@@ -95,10 +88,10 @@ pub async fn complete(client: &Client, ended: &EndedTransaction<'_>) -> Result<T
         waiting = if look < limits::MARKER_LOOKS {
             unstable(client, waiting).await
         } else {
-            untold(client, ended, waiting, &mut told).await?
+            untold(client, ended, waiting, unanswered).await?
         };
         if waiting.is_empty() {
-            return Ok(told);
+            return Ok(());
         }
         let waited = host.now().saturating_duration_since(began);
         if waited >= next_report {
@@ -112,7 +105,7 @@ pub async fn complete(client: &Client, ended: &EndedTransaction<'_>) -> Result<T
         host.sleep(host.jitter(pause)).await;
         pause = (pause * 2).min(limits::MARKER_PAUSE_MAX);
     }
-    Ok(told)
+    Ok(())
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +132,7 @@ async fn unstable<'a>(client: &Client, partitions: Vec<Partition<'a>>) -> Vec<Pa
                 let stable = listed.first().and_then(|listed| listed.offset);
                 if stable.is_some_and(|stable| stable > partition.last) { Look::Known } else { Look::Waits }
             }
-            Err(error) => unanswered(partition, &error),
+            Err(error) => without_answer(partition, &error),
         }
     };
     let looks = futures::future::join_all(partitions.iter().map(look)).await;
@@ -151,7 +144,7 @@ async fn untold<'a>(
     client: &Client,
     ended: &EndedTransaction<'_>,
     partitions: Vec<Partition<'a>>,
-    told: &mut Told,
+    unanswered: &AtomicBool,
 ) -> Result<Vec<Partition<'a>>, MarkerRefused> {
     let under_way = under_way(client, ended).await;
     let mut looks = Vec::new();
@@ -166,7 +159,7 @@ async fn untold<'a>(
                 producers.into_iter().find(ours)
             }
             Err(error) => {
-                looks.push(unanswered(partition, &error));
+                looks.push(without_answer(partition, &error));
                 continue;
             }
         };
@@ -175,7 +168,7 @@ async fn untold<'a>(
             Some(_) if under_way => Look::Waits,
             Some(producer) => {
                 let open_from = producer.open_from.unwrap_or_default();
-                tell(client, ended, partition, (open_from, producer.coordinator_epoch), told).await?
+                tell(client, ended, partition, (open_from, producer.coordinator_epoch), unanswered).await?
             }
         });
     }
@@ -199,7 +192,7 @@ async fn tell(
     ended: &EndedTransaction<'_>,
     partition: &Partition<'_>,
     (open_from, coordinator_epoch): (i64, Option<i32>),
-    told: &mut Told,
+    unanswered: &AtomicBool,
 ) -> Result<Look, MarkerRefused> {
     let (id, topic, number) = (ended.transactional_id, partition.topic, partition.number);
     tracing::warn!(
@@ -213,13 +206,8 @@ async fn tell(
         commit: ended.commit,
         coordinator_epoch: coordinator_epoch.unwrap_or_default(),
     };
-    let unanswered = || Told::MarkerUnanswered { partition: format!("{topic}-{number}") };
-    match write_end_marker(client, topic, number, marker, patience(client)).await {
-        Ok(true) => Ok(Look::Waits),
-        Ok(false) => {
-            *told = unanswered();
-            Ok(Look::Waits)
-        }
+    match write_end_marker(client, topic, number, marker, patience(client), unanswered).await {
+        Ok(()) => Ok(Look::Waits),
         Err(source) if source.is_refusal() => Err(MarkerRefused {
             transactional_id: id.to_owned(),
             topic: topic.to_owned(),
@@ -229,7 +217,6 @@ async fn tell(
         }),
         Err(error) => {
             tracing::warn!(id, "writing the missing marker of {topic}-{number}: {error}; tried again");
-            *told = unanswered();
             Ok(Look::Waits)
         }
     }
@@ -237,7 +224,7 @@ async fn tell(
 
 /// A broker that says nothing may say something later; one that says "no such partition" for so long, or "you may not
 /// look", says it for good.
-fn unanswered(partition: &Partition<'_>, error: &ClientError) -> Look {
+fn without_answer(partition: &Partition<'_>, error: &ClientError) -> Look {
     if cannot_be_asked(error) {
         let (topic, number) = (partition.topic, partition.number);
         tracing::warn!("whether {topic}-{number} knows that a transaction is ended cannot be asked: {error}");
@@ -318,8 +305,8 @@ pub async fn end_left_open_as(
         };
         let place = Partition { topic, number: partition, last: i64::MAX };
         // A marker that lands late finds an id that was taken anew.
-        let mut told = Told::Plainly;
-        tell(client, &ended, &place, (open_from, producer.coordinator_epoch), &mut told).await?;
+        let unanswered = AtomicBool::new(false);
+        tell(client, &ended, &place, (open_from, producer.coordinator_epoch), &unanswered).await?;
         client.host().sleep(limits::MARKER_PAUSE).await;
     }
 }

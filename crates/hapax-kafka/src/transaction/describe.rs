@@ -290,7 +290,15 @@ pub async fn describe_producers(
         partition.map(|partition| KafkaCode(partition.error_code))
     };
     let kind = RequestKind::DescribeProducers;
-    let ask = admin::AskLeader { topic, partition, kind, versions: 0..=0, request: &request, code };
+    let ask = admin::AskLeader {
+        topic,
+        partition,
+        kind,
+        versions: 0..=0,
+        request: &request,
+        code,
+        unanswered: None,
+    };
     let response = ask.until_settled(client, deadline).await?;
     let partitions = response.topics.into_iter().flat_map(|topic| topic.partitions);
     let producers = partitions.flat_map(|partition| partition.active_producers);

@@ -7,6 +7,7 @@ use kafka_protocol::messages::{
     self, WriteTxnMarkersRequest, WriteTxnMarkersResponse,
     write_txn_markers_request::{WritableTxnMarker, WritableTxnMarkerTopic},
 };
+use std::sync::atomic::AtomicBool;
 
 /// The end of a producer's transaction, as one partition is to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +25,9 @@ pub struct EndMarker {
 /// only for a transaction that the coordinator calls complete and that the partition holds open all the same.
 /// Needs the right *ClusterAction*, or from Kafka 3.8 on *Alter*, on the cluster.
 ///
-/// True where each request was answered. Else one of them may be done later: on V2 the marker then has the producer epoch
-/// of the id's next transaction, unless InitProducerId comes first.
+/// `unanswered` is set as long as a request is on its way, and stays set where an answer was lost or the future dropped: the
+/// marker may then be written later, and on V2 it has the producer epoch of the id's next transaction, unless
+/// InitProducerId comes first.
 ///
 /// # Errors
 /// The client's reason, at the latest at the deadline. Written twice while nothing else is open, a marker does no harm.
@@ -35,7 +37,8 @@ pub async fn write_end_marker(
     partition: i32,
     marker: EndMarker,
     deadline: Deadline,
-) -> Result<bool, ClientError> {
+    unanswered: &AtomicBool,
+) -> Result<(), ClientError> {
     let ProducerEpoch(epoch) = marker.identity.producer_epoch;
     let wanted = WritableTxnMarkerTopic::default()
         .with_name(wire::text(topic).into())
@@ -52,6 +55,8 @@ pub async fn write_end_marker(
         topic.and_then(|topic| topic.partitions.first()).map(|partition| KafkaCode(partition.error_code))
     };
     let kind = RequestKind::WriteTxnMarkers;
-    let ask = admin::AskLeader { topic, partition, kind, versions: 1..=1, request: &request, code };
-    ask.told(client, deadline).await.map(|(_, all_answered)| all_answered)
+    let unanswered = Some(unanswered);
+    let ask =
+        admin::AskLeader { topic, partition, kind, versions: 1..=1, request: &request, code, unanswered };
+    ask.until_settled(client, deadline).await.map(drop)
 }

@@ -26,7 +26,7 @@ mod two_phase;
 
 pub use begin::{InitError, add_partitions, init_idempotent, init_producer_id};
 pub use complete::{
-    EndedTransaction, LeftOpen, LeftOpenEnd, MarkerRefused, Told, complete, end_left_open, end_left_open_as,
+    EndedTransaction, LeftOpen, LeftOpenEnd, MarkerRefused, complete, end_left_open, end_left_open_as,
     open_producers,
 };
 pub use describe::{

@@ -13,8 +13,9 @@ use crate::{
     lane::ProducerSettings,
     limits,
 };
+use futures::future::join_all;
 use hapax_commit::{
-    Epoch, Handle, Identity, Name, Naming, TransactionVersion,
+    Epoch, Handle, HandlePartition, Identity, Name, Naming, TransactionVersion,
     evidence::{
         Described, EndTxnAnswer, LaneFate, LaneLook, Marker, PartitionEnd, PartitionLook, TransactionState,
         Witness, judge_described, judge_lane,
@@ -331,35 +332,32 @@ impl Brokers {
 
     /// The first control batch of the handle's producer in each of its partitions.
     pub(crate) async fn read_back(&self, client: &Client, handle: &Handle) -> Vec<PartitionLook> {
-        let mut looks = Vec::new();
-        for part in &handle.partitions {
-            let seen = first_control_batch(
-                client,
-                &part.topic,
-                part.topic_id,
-                part.partition,
-                handle.identity.producer_id,
-                part.first_offset,
-                self.patience(),
-            );
-            let end = match seen.await {
-                Ok(ControlSeen::Commit { epoch, .. }) => {
-                    PartitionEnd::Marker { marker: Marker::Commit, producer_epoch: epoch }
-                }
-                Ok(ControlSeen::Abort { epoch, .. }) => {
-                    PartitionEnd::Marker { marker: Marker::Abort, producer_epoch: epoch }
-                }
-                Ok(ControlSeen::NoneBelow { .. }) => PartitionEnd::NoneYet,
-                Ok(ControlSeen::Gone { reason }) => PartitionEnd::Gone(reason),
-                Err(error) if !error.is_retriable() => PartitionEnd::Gone(error.to_string()),
-                Err(error) => {
-                    tracing::warn!(id = %handle.transactional_id, "reading back {}-{}: {error}", part.topic, part.partition);
-                    PartitionEnd::Unread(error.to_string())
-                }
-            };
-            looks.push(PartitionLook { topic: part.topic.clone(), partition: part.partition, end });
-        }
-        looks
+        // A partition whose leader is away keeps no other one waiting.
+        let looks: Vec<_> =
+            handle.partitions.iter().map(|part| self.read_back_one(client, handle, part)).collect();
+        join_all(looks).await
+    }
+
+    async fn read_back_one(&self, client: &Client, handle: &Handle, part: &HandlePartition) -> PartitionLook {
+        let (topic, number, from) = (&part.topic, part.partition, part.first_offset);
+        let (producer, silence) = (handle.identity.producer_id, limits::REPORT_EVERY);
+        let seen = first_control_batch(client, topic, part.topic_id, number, producer, from, silence);
+        let end = match seen.await {
+            Ok(ControlSeen::Commit { epoch, .. }) => {
+                PartitionEnd::Marker { marker: Marker::Commit, producer_epoch: epoch }
+            }
+            Ok(ControlSeen::Abort { epoch, .. }) => {
+                PartitionEnd::Marker { marker: Marker::Abort, producer_epoch: epoch }
+            }
+            Ok(ControlSeen::NoneBelow { .. }) => PartitionEnd::NoneYet,
+            Ok(ControlSeen::Gone { reason }) => PartitionEnd::Gone(reason),
+            Err(error) if !error.is_retriable() => PartitionEnd::Gone(error.to_string()),
+            Err(error) => {
+                tracing::warn!(id = %handle.transactional_id, "reading back {topic}-{number}: {error}");
+                PartitionEnd::Unread(error.to_string())
+            }
+        };
+        PartitionLook { topic: topic.clone(), partition: number, end }
     }
 
     /// A commit of the handle's producer id that is not the handle's own, behind its records, in words: the first one
@@ -376,10 +374,10 @@ impl Brokers {
         let (producer, own) = (handle.identity.producer_id, marker_of(handle).producer_epoch);
         for part in &handle.partitions {
             let (topic, topic_id, number) = (&part.topic, part.topic_id, part.partition);
-            let patience = self.patience();
+            let silence = limits::REPORT_EVERY;
             let mut from = part.last_offset + 1;
             loop {
-                let seen = first_control_batch(client, topic, topic_id, number, producer, from, patience);
+                let seen = first_control_batch(client, topic, topic_id, number, producer, from, silence);
                 from = match seen.await? {
                     ControlSeen::Commit { epoch, offset } if epoch > own => {
                         return Ok(Some(format!(

@@ -36,7 +36,7 @@ pub(crate) use told::{marker_of, needs_person};
 #[cfg(feature = "pipeline")]
 pub(crate) use transaction::{
     OwnIdentities, RecordAt, TransactionDecider, TransactionStart, bookmarked_by, carried_transactions,
-    changed_meanwhile, not_begun, nothing_to_end, own_topic, resolved,
+    changed_meanwhile, group, not_begun, nothing_to_end, own_topic, resolved,
 };
 
 #[cfg(feature = "pipeline")]

@@ -20,7 +20,7 @@ use crate::{
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
     Epoch, Handle, Identity, Journal, LaneId, Naming, Slot, SlotBody, SlotNumber, Strategy,
-    evidence::{Described, TransactionState, may_hide_commits},
+    evidence::{Described, LaneFate, TransactionState, judge_described, may_hide_commits},
     id::IdAt,
     recovery::{Done, Effect, Input, LaneLoss, LaneReport, Recovery},
 };
@@ -420,17 +420,32 @@ fn settings_of(plan: &Plan, lane: &LaneId) -> ProducerSettings {
 fn give_up(
     decider: &CheckpointDecider,
     committed: Vec<Handle>,
-    lost: Vec<LaneLoss>,
+    mut lost: Vec<LaneLoss>,
     strategy: Strategy,
     kept: Vec<Journal>,
 ) -> Performing {
     let (host, brokers) = (decider.start.host.clone(), decider.start.brokers.clone());
     let (plan, generation) = (decider.start.plan.clone(), decider.generation);
     let journals = decider.start.journals.clone();
+    let epoch = decider.view.unresolved().map_or(Epoch::GENESIS, |unresolved| unresolved.manifest.epoch);
     Box::pin(async move {
         for handle in &committed {
             let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
             brokers.complete(&plan.name, &client, handle).await?;
+        }
+        for LaneLoss { lane: LaneReport { handle, fate, .. }, missing } in &mut lost {
+            if !matches!(fate, LaneFate::Torn(_)) {
+                continue;
+            }
+            let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
+            let described = brokers.describe(&client, &handle.transactional_id.to_string()).await;
+            if judge_described(handle, &described) != LaneFate::Committed {
+                continue;
+            }
+            // A partition that was not told at all is told what its coordinator has decided, and is not missing then.
+            brokers.complete(&plan.name, &client, handle).await?;
+            let looks = brokers.read_back(&client, handle).await;
+            missing.partitions.retain(|part| !looks.iter().any(|look| look.is_committed(part)));
         }
         let mut kept_in = None;
         if strategy == Strategy::SetAside {
@@ -440,7 +455,6 @@ fn give_up(
                 let journal = kept.iter().find(|journal| journal.lane == handle.lane).cloned();
                 losses.push(Lost { client, handle: handle.clone(), missing: missing.clone(), journal });
             }
-            let epoch = lost.first().map_or(Epoch::GENESIS, |loss| loss.lane.handle.epoch);
             let path = incident::aside(&host, &plan, epoch);
             let aside = Aside { host: &host, journals: &journals, lost: &losses, path: &path };
             match aside.keep().await? {
@@ -450,7 +464,7 @@ fn give_up(
                 }
             }
         }
-        let loss = incident::Loss { strategy, lanes: &lost, kept_in: kept_in.as_deref() };
+        let loss = incident::Loss { strategy, epoch, lanes: &lost, kept_in: kept_in.as_deref() };
         let noted = incident::given_up(&host, &plan, generation, &loss)?;
         Ok(Performed::Input(Input::GivenUp(Ok(noted))))
     })

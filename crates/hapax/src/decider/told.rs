@@ -15,7 +15,7 @@ use hapax_commit::{Handle, Identity, Name, ProducerEpoch, TransactionVersion};
 use hapax_commit::{ProducerId, id::IdAt};
 use hapax_kafka::{
     Client,
-    transaction::{self, EndedTransaction, MarkerRefused, Told},
+    transaction::{self, EndedTransaction, MarkerRefused},
 };
 #[cfg(feature = "pipeline")]
 use hapax_kafka::{
@@ -24,6 +24,7 @@ use hapax_kafka::{
 };
 #[cfg(feature = "pipeline")]
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 impl Brokers {
     /// Waits until every partition of a committed transaction knows of it.
@@ -36,6 +37,17 @@ impl Brokers {
         client: &Client,
         handle: &Handle,
     ) -> Result<(), JobError> {
+        self.complete_noting(job, client, handle, &AtomicBool::new(false)).await
+    }
+
+    /// The same; `late` is set where a marker of ours may still land, also when the future is dropped.
+    pub(crate) async fn complete_noting(
+        &self,
+        job: &Name,
+        client: &Client,
+        handle: &Handle,
+        late: &AtomicBool,
+    ) -> Result<(), JobError> {
         let partitions: Vec<_> =
             handle.partitions.iter().map(|part| (&*part.topic, part.partition, part.last_offset)).collect();
         let ended = EndedTransaction {
@@ -44,29 +56,30 @@ impl Brokers {
             commit: true,
             partitions: &partitions,
         };
-        plainly_told(job, &ended, transaction::complete(client, &ended).await)
+        complete(job, client, &ended, late).await
     }
 }
 
 /// A marker of ours that may still land would end a part of the next transaction of its id: whoever goes on clears the id
 /// first, as each start does.
-pub(crate) fn plainly_told(
+pub(crate) async fn complete(
     job: &Name,
+    client: &Client,
     ended: &EndedTransaction<'_>,
-    told: Result<Told, MarkerRefused>,
+    late: &AtomicBool,
 ) -> Result<(), JobError> {
-    match told {
-        Ok(Told::Plainly) => Ok(()),
-        Ok(Told::MarkerUnanswered { partition }) => Err(JobError::Run {
-            code: Code::Disturbed,
-            message: format!(
-                "job {job}: {} is committed, {partition} was told of it in its coordinator's place (KAFKA-20734), and an answer \
-                 to that was lost: the id is taken anew before anything else is written under it",
-                ended.transactional_id
-            ),
-        }),
-        Err(refused) => Err(needs_person(job, &refused)),
+    transaction::complete(client, ended, late).await.map_err(|refused| needs_person(job, &refused))?;
+    if !late.load(Ordering::Relaxed) {
+        return Ok(());
     }
+    Err(JobError::Run {
+        code: Code::Disturbed,
+        message: format!(
+            "job {job}: {} is committed, a partition was told of it in its coordinator's place (KAFKA-20734), and an answer \
+             to that was lost: the id is taken anew before anything else is written under it",
+            ended.transactional_id
+        ),
+    })
 }
 
 /// The identity that stands in the markers of a handle's transaction (KIP-890).

@@ -9,11 +9,7 @@ use super::{
     resolve::{Bounds, resolve_one},
     sink::Connected,
 };
-use crate::{
-    decider::marker_of,
-    error::{Code, JobError},
-    limits,
-};
+use crate::{decider::marker_of, error::Code, limits};
 use hapax_commit::{
     Epoch, Handle, Identity,
     evidence::EndTxnAnswer,
@@ -23,7 +19,7 @@ use hapax_host::Deadline;
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
 /// How a decided transaction has ended.
@@ -115,36 +111,18 @@ impl fmt::Display for Lost {
     }
 }
 
-/// The transactions of a lane that are prepared and not yet known to be committed.
+/// The transactions of a lane that are prepared and not yet known to be committed, each with whether EndTxn was sent.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Unproven(Arc<Mutex<BTreeMap<Epoch, Sent>>>);
-
-/// What was sent of an end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
-    Nothing,
-    EndTxn,
-    /// EndTxn, and in the coordinator's place a marker whose answer was lost: the id is not to be written under again
-    /// before a recovery has taken it anew.
-    LateMarker,
-}
+pub(super) struct Unproven(Arc<Mutex<BTreeMap<Epoch, bool>>>);
 
 impl Unproven {
     pub(super) fn prepared(&self, epoch: Epoch) {
-        self.all().insert(epoch, Sent::Nothing);
+        self.all().insert(epoch, false);
     }
 
     /// Was EndTxn sent before?
     fn trying(&self, epoch: Epoch) -> bool {
-        self.all().insert(epoch, Sent::EndTxn) == Some(Sent::EndTxn)
-    }
-
-    fn late_marker(&self, epoch: Epoch) {
-        self.all().insert(epoch, Sent::LateMarker);
-    }
-
-    fn has_late_marker(&self) -> bool {
-        self.all().values().any(|sent| *sent == Sent::LateMarker)
+        self.all().insert(epoch, true).unwrap_or_default()
     }
 
     fn committed(&self, epoch: Epoch) {
@@ -159,7 +137,7 @@ impl Unproven {
         self.all().contains_key(&epoch)
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Epoch, Sent>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Epoch, bool>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -192,12 +170,9 @@ impl Committer {
         let deadline = Deadline::after(host.now(), Some(self.bounds.patience));
         let (answer, next) = brokers.end(client, handle, true, deadline, || {}).await;
         if let (EndTxnAnswer::Committed, Some(next)) = (&answer, next) {
-            let told = brokers.complete(job, client, handle);
+            let told = brokers.complete_noting(job, client, handle, &self.connected.late_marker);
             return match host.timeout(self.bounds.patience.max(limits::REPORT_EVERY), told).await {
                 Some(told) => {
-                    if let Err(JobError::Run { code: Code::Disturbed, .. }) = &told {
-                        self.unproven.late_marker(handle.epoch);
-                    }
                     told?;
                     Ok(Outcome::Committed(self.proof(handle, next)))
                 }
@@ -240,7 +215,7 @@ impl Committer {
                  hand those of earlier runs to recover"
             )));
         }
-        if self.unproven.has_late_marker() {
+        if self.connected.late_marker.load(Ordering::Relaxed) {
             return Err(EngineError::Run {
                 code: Code::Disturbed,
                 message: format!(

@@ -99,7 +99,8 @@ impl Resolve<'_> {
                 rewrite(connected, item, handle, epoch, identity)
             }
             Effect::Tell { item, handle } => Box::pin(async move {
-                connected.brokers.complete(&connected.job, &connected.client, &handle).await?;
+                let Connected { brokers, job, client, late_marker, .. } = &connected;
+                brokers.complete_noting(job, client, &handle, late_marker).await?;
                 Ok(Input::Told { item })
             }),
             Effect::Report(_) | Effect::Ready(_) | Effect::Superseded => {

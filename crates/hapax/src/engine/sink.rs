@@ -27,7 +27,10 @@ use hapax_kafka::{Client, admin, transaction::Lifetime};
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::sync::OnceCell;
@@ -138,6 +141,9 @@ pub(super) struct Connected {
     pub(super) lifetime: Lifetime,
     /// How its lanes write.
     pub(super) producer: ProducerSettings,
+    /// A marker that was written in a coordinator's place may still land: nothing is written under its id before a recovery
+    /// has taken it anew.
+    pub(super) late_marker: Arc<AtomicBool>,
 }
 
 impl KafkaSink {
@@ -205,6 +211,8 @@ impl KafkaSink {
         let (job, cluster_id) = (&self.0.job, connected.client.cluster_id());
         let ids = ids.iter().cloned();
         let handover = Handover::new(job, cluster_id, decided, ids, self.0.settings.may_rewrite)?;
+        // What was decided is cleared before a lane is opened, and no other lane of this sink works on.
+        connected.late_marker.store(false, Ordering::Relaxed);
         Recovered::begin(self.clone(), connected, self.bounds(), Arc::new(owner), handover).await
     }
 
@@ -312,6 +320,7 @@ impl KafkaSink {
             transaction_timeout,
             lifetime: cluster.lifetime(transaction_timeout),
             producer: producer.clone(),
+            late_marker: Arc::default(),
         })
     }
 

@@ -6,19 +6,21 @@
 //! may have either decider: a fork is how a job gets another one.
 
 use crate::{
-    decider::{bookmarked_by, resolved},
+    decider::{bookmarked_by, group, resolved},
     error::{Code, JobError},
     job::{Fork, MAX_SHARDS, Plan},
     limits,
     source::SourceContext,
 };
 use hapax_commit::{
-    DeciderKind, Epoch, JobRecord, Manifest, Name, Positions, Present, Shape, Slot,
+    DeciderKind, Epoch, JobRecord, Manifest, Marked, Name, Positions, Present, Shape, Slot,
     chain::ChainView,
     history::{self, Standing},
 };
 use hapax_host::Deadline;
+use hapax_kafka::{Client, admin};
 use hapax_store::{PositionObjects, Store};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Gives the splits of a new job the positions that another job's checkpoint has for them. Those that the other one does
 /// not have begin where they would.
@@ -115,15 +117,34 @@ async fn carried(
     of: &Name,
     objects: Option<&PositionObjects>,
 ) -> Result<Option<Origin>, JobError> {
-    let mut marks = Vec::new();
+    let mut found = BTreeMap::new();
     for name in plan.clusters.keys() {
         let client = cx.clusters.connected(name).await?;
-        let patience = Deadline::after(cx.host.now(), Some(limits::REPORT_EVERY * 3));
-        let found = bookmarked_by(&client, of, patience).await;
-        let attempted = || format!("reading the offsets of job {of} on cluster {name}");
-        marks.extend(found.map_err(|error| JobError::kafka(attempted(), error))?);
+        let marks = settled_marks(plan, cx, of, name, &client).await?;
+        if !marks.is_empty() {
+            found.insert(client.cluster_id().to_owned(), (name, marks));
+        }
     }
-    let marks = resolved(of, marks, objects).await?;
+    let mut found = found.into_values();
+    let (Some((name, marks)), more) = (found.next(), found.next()) else { return Ok(None) };
+    if let Some((other, _)) = more {
+        return Err(refused(
+            plan,
+            format!(
+                "--fork-of {of}: clusters {name} and {other} both have offsets of it, of which one is an earlier life's; delete \
+                 group {of} where the job does not run any more"
+            ),
+        ));
+    }
+    let marks = match resolved(of, marks, objects).await {
+        Err(JobError::NeedsPerson { message, .. }) if objects.is_none() => {
+            return Err(refused(
+                plan,
+                format!("--fork-of {of}: {message}; its store is named with --fork-store URL"),
+            ));
+        }
+        resolved => resolved?,
+    };
     let Some(present) = Present::of(&marks, MAX_SHARDS) else { return Ok(None) };
     if !present.whole {
         let known = present.positions.len();
@@ -144,8 +165,43 @@ async fn carried(
             ),
         ));
     }
-    let behind = "the committed offsets".to_owned();
+    let behind = format!("the committed offsets of group {of} on cluster {name}");
     Ok(Some(Origin { positions: present.positions, behind }))
+}
+
+/// Bookmarks that nothing is about to change: what the other job has committed is not taken for what it had before.
+async fn settled_marks(
+    plan: &Plan,
+    cx: &SourceContext,
+    of: &Name,
+    name: &Name,
+    client: &Client,
+) -> Result<Vec<Marked>, JobError> {
+    let began = cx.host.now();
+    loop {
+        let patience = Deadline::after(cx.host.now(), Some(limits::REPORT_EVERY * 3));
+        let attempted = || format!("reading the offsets of job {of} on cluster {name}");
+        let failed = |error| JobError::kafka(attempted(), error);
+        let seen = bookmarked_by(client, of, patience).await.map_err(failed)?;
+        let places: BTreeSet<_> = seen.iter().map(|one| (one.topic.clone(), one.partition)).collect();
+        let unstable =
+            admin::unstable_offsets(client, &group(of), &places, patience).await.map_err(failed)?;
+        let marks = bookmarked_by(client, of, patience).await.map_err(failed)?;
+        if unstable.is_empty() && marks == seen {
+            return Ok(marks);
+        }
+        if cx.host.now().saturating_duration_since(began) >= limits::REPORT_EVERY {
+            return Err(refused(
+                plan,
+                format!(
+                    "--fork-of {of}: its offsets on cluster {name} are about to change ({} of them): stop job {of} and begin \
+                     then; if it is stopped, start it once, which ends what it has left",
+                    unstable.len()
+                ),
+            ));
+        }
+        cx.host.sleep(limits::UNTOLD_OFFSETS).await;
+    }
 }
 
 fn shape(plan: &Plan, of: &Name, record: &JobRecord, slots: &[Slot]) -> Result<Shape, JobError> {

@@ -132,8 +132,15 @@ impl Scene<'_> {
         self.client(async |client| {
             for (topic, partitions) in &partitions {
                 for &partition in partitions {
-                    let written =
-                        transaction::write_end_marker(client, topic, partition, marker, soon(client)).await;
+                    let written = transaction::write_end_marker(
+                        client,
+                        topic,
+                        partition,
+                        marker,
+                        soon(client),
+                        &std::sync::atomic::AtomicBool::new(false),
+                    )
+                    .await;
                     written.unwrap();
                 }
             }

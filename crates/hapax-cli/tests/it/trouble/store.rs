@@ -157,7 +157,9 @@ fn mark_again(topic: &str) {
                 };
                 let coordinator_epoch = producer.coordinator_epoch.unwrap();
                 let marker = EndMarker { identity, commit: true, coordinator_epoch };
-                let written = transaction::write_end_marker(&client, topic, partition, marker, soon());
+                let unanswered = std::sync::atomic::AtomicBool::new(false);
+                let written =
+                    transaction::write_end_marker(&client, topic, partition, marker, soon(), &unanswered);
                 written.await.unwrap();
             }
         }

@@ -137,8 +137,10 @@ impl Item {
         self.is_committed() && self.telling == Telling::Done
     }
 
+    /// Also while it is looked at once more.
     pub(super) fn is_broken(&self) -> bool {
-        matches!(self.fate(), LaneFate::Aborted | LaneFate::Incomplete(_))
+        let said = matches!(&self.kind, Kind::Handle(case) if case.said_aborted());
+        said || matches!(self.fate(), LaneFate::Aborted | LaneFate::Incomplete(_))
     }
 
     /// An answer is still to come.

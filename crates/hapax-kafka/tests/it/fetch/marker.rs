@@ -5,9 +5,12 @@ use hapax_commit::{ProducerEpoch, ProducerId, TransactionVersion};
 use hapax_kafka::fetch::{ControlSeen, first_control_batch};
 use hapax_kafka::transaction::EndTxnAnswer;
 
+/// For each step of a look.
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
 async fn look(client: &Client, topic: &str, producer: ProducerId, from: i64) -> ControlSeen {
     let id = client.topics(&[topic]).await.unwrap()[0].id;
-    first_control_batch(client, topic, id, 0, producer, from, soon(client)).await.unwrap()
+    first_control_batch(client, topic, id, 0, producer, from, SILENCE).await.unwrap()
 }
 
 fn epoch_of_marker(transaction: &Prepared) -> ProducerEpoch {

@@ -5,6 +5,9 @@ use hapax_commit::ProducerId;
 use hapax_kafka::fetch::{ControlSeen, first_control_batch};
 use xtask::{judge::Numbers, kafka::Cluster};
 
+/// For each step of a look.
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
 #[test]
 fn an_offset_that_the_log_does_not_have_is_an_error_that_names_its_range() {
     for version in Version::ALL {
@@ -65,8 +68,7 @@ fn a_topic_that_was_deleted_and_made_again_is_not_read_as_the_old_one() {
             fresh.assign(tp.clone(), Some(old), 5, Some(0));
             let error = client.host().timeout(TIMEOUT, fresh.next()).await.unwrap().unwrap_err();
             assert!(error.is_gone() && error.to_string().contains(&old.to_string()), "{error}");
-            let seen =
-                first_control_batch(&client, &topic, old, 0, ProducerId(1), 0, soon(&client)).await.unwrap();
+            let seen = first_control_batch(&client, &topic, old, 0, ProducerId(1), 0, SILENCE).await.unwrap();
             assert!(
                 matches!(&seen, ControlSeen::Gone { reason } if reason.contains("made again")),
                 "{seen:?}"

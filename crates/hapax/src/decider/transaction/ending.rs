@@ -2,7 +2,7 @@
 
 use super::{TransactionDecider, home::Carried, identity::marker_of};
 use crate::{
-    decider::told::plainly_told,
+    decider::told,
     error::{Code, JobError},
     limits,
 };
@@ -14,7 +14,7 @@ use hapax_kafka::{
     transaction::{self, CarryingTransaction, EndTxnAnswer, EndedTransaction, OffsetToCommit},
 };
 use hapax_store::PositionObjects;
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::atomic::AtomicBool, time::Duration};
 
 /// Ends epochs on one cluster, each by the protocol that its transaction was begun with. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -158,7 +158,7 @@ impl Ending {
             commit: true,
             partitions,
         };
-        plainly_told(&self.job, &ended, transaction::complete(&self.client, &ended).await)
+        told::complete(&self.job, &self.client, &ended, &AtomicBool::new(false)).await
     }
 
     /// Are these offsets beyond change, within the time that markers take?

@@ -51,7 +51,7 @@ pub(super) fn sink_cluster(plan: &Plan) -> &Name {
 }
 
 /// The group whose offsets are a job's progress.
-pub(super) fn group(job: &Name) -> String {
+pub(crate) fn group(job: &Name) -> String {
     job.to_string()
 }
 

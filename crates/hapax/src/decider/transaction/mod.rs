@@ -24,7 +24,7 @@ mod offset;
 mod relayout;
 mod take_over;
 
-pub(crate) use home::{bookmarked_by, own_topic};
+pub(crate) use home::{bookmarked_by, group, own_topic};
 pub(crate) use identity::OwnIdentities;
 pub(crate) use inspect::{carried_transactions, nothing_to_end};
 pub(crate) use object::resolved;
