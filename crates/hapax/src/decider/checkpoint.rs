@@ -250,6 +250,14 @@ impl CheckpointDecider {
         self.shape.layout.shards.keys().copied().collect()
     }
 
+    /// How long the transactions of this run live, where a time-out ends any of them.
+    pub(super) fn lifetime_ms(&self) -> Option<u64> {
+        let plan = &self.start.plan;
+        let mut clusters = plan.sinks.iter().filter_map(|sink| sink.transactional_cluster());
+        let bounded = clusters.any(|cluster| !plan.clusters[cluster].two_phase);
+        bounded.then_some(self.start.transaction_timeout.as_millis() as u64)
+    }
+
     /// Every lane of these shards.
     fn lanes(&self, shards: &BTreeSet<ShardId>) -> Vec<LaneId> {
         let clusters = self.start.plan.sinks.iter().filter_map(|sink| sink.transactional_cluster());

@@ -38,10 +38,9 @@ pub(super) async fn drive(
     stop: StopSignal,
 ) -> Result<RunEnd, JobError> {
     let shards = decider.shards();
-    let share = decider.start.transaction_timeout / limits::COMMIT_SHARE_OF_TIMEOUT;
-    let budget_ms = limits::COMMIT_BUDGET.min(share).as_millis() as u64;
+    let lifetime_ms = decider.lifetime_ms();
     let start = decider.cohort.clone().expect("a cohort is driven after the job was taken over");
-    let cohort = Cohort::new(CohortConfig { shards, budget_ms }, start);
+    let cohort = Cohort::new(CohortConfig { shards, lifetime_ms }, start);
     let now = decider.start.host.now();
     let drive = Drive {
         cohort,
@@ -406,7 +405,7 @@ impl Drive<'_> {
         let job = &self.decider.start.plan.name;
         let code = match failure {
             Failure::CommitFailed { .. } => Code::Disturbed,
-            Failure::DeadlineNear { .. } | Failure::Run(_) => Code::EpochGivenUp,
+            Failure::DeadlineNear { .. } | Failure::Unprepared { .. } | Failure::Run(_) => Code::EpochGivenUp,
         };
         JobError::Run { code, message: format!("job {job}: {failure}") }
     }
