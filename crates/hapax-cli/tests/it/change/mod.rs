@@ -10,3 +10,4 @@ mod pipeline;
 mod restore;
 mod scene;
 mod shards;
+mod truncation;
