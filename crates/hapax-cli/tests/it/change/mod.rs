@@ -2,6 +2,7 @@
 //!
 //! Played on the broker of this repository, and in its core on Apache Kafka, with librdkafka as the reader.
 
+mod again;
 mod carried;
 mod claims;
 mod fork;
