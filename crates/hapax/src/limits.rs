@@ -39,6 +39,10 @@ pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// Times that a claim is tried at the next slot because another run took this one.
 pub(crate) const CLAIM_TRIES: u32 = 16;
 
+/// Runs that lose ids to another writer, with no epoch committed in between, before that is a person's: an older run that
+/// wakes takes them once and finds itself out, so it needs as many of those at once for this to be wrong.
+pub(crate) const TAKEN_RUNS: u32 = 8;
+
 /// Wait before a change of the layout is tried again that a starting run has fenced: a run ends within this time.
 pub(crate) const CHANGE_PAUSE: Duration = Duration::from_millis(500);
 
