@@ -1,8 +1,8 @@
 //! The checkpoint coordinator of a cohort: barriers, manifests, commits, in that order.
 //!
 //! Owns: when an epoch ends, when it is decided, when it is proven and recorded, and how a run ends. Refuses to
-//! decide an epoch while an earlier one is in doubt, or one whose transactions could time out before they are
-//! committed. Everything that goes wrong ends the run: recovery, not this machine, deals with what is then in doubt.
+//! decide an epoch while an earlier one is in doubt, or one of which a transaction has used half of its time, and does not
+//! wait beyond that. Everything that goes wrong ends the run: recovery, not this machine, deals with what is then in doubt.
 //!
 //! ```text
 //!  e:    written -> barrier -> collecting (prepared) -> manifest put = decided -> Commit -> proven -> recorded
@@ -24,6 +24,7 @@ use crate::{
 };
 use alloc::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    format,
     string::String,
     vec::Vec,
 };
@@ -34,8 +35,9 @@ use core::fmt;
 pub struct CohortConfig {
     /// The shards.
     pub shards: BTreeSet<ShardId>,
-    /// What a put and a commit may take: an epoch of which a transaction has less left is not decided.
-    pub budget_ms: u64,
+    /// How long a transaction lives. An epoch that is not offered at half of that is given up: readers wait behind it, and
+    /// what is left is for its put, its commit and a recovery. None: no time-out ends any.
+    pub lifetime_ms: Option<u64>,
 }
 
 /// Where a run goes on, as recovery left it.
@@ -191,7 +193,7 @@ pub enum End {
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A prepared transaction could time out before it is committed: given up before it was decided.
+    /// A prepared transaction has used half of its time, or all of it by when its epoch was decided.
     DeadlineNear {
         /// The epoch.
         epoch: Epoch,
@@ -199,6 +201,16 @@ pub enum Failure {
         lane: LaneId,
         /// What is left, in milliseconds.
         left_ms: u64,
+    },
+    /// Half of the time that transactions live has passed since the epoch's first record was read, and shards have not
+    /// prepared it: given up before it was decided.
+    Unprepared {
+        /// The epoch.
+        epoch: Epoch,
+        /// The shards.
+        shards: BTreeSet<ShardId>,
+        /// How old the epoch is, in milliseconds.
+        age_ms: u64,
     },
     /// A decided transaction was not committed, as far as is known.
     CommitFailed {
@@ -216,10 +228,23 @@ pub enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::DeadlineNear { epoch, lane, left_ms: 0 } => {
+                write!(f, "the transaction of lane {lane} was at its end before epoch {epoch} was decided")
+            }
             Self::DeadlineNear { epoch, lane, left_ms } => write!(
                 f,
-                "epoch {epoch} was given up before it was decided: the transaction of lane {lane} has only {left_ms} ms left"
+                "epoch {epoch} was given up before it was decided: the transaction of lane {lane} has only {left_ms} ms left, \
+                 and readers wait behind it"
             ),
+            Self::Unprepared { epoch, shards, age_ms } => {
+                let shards: Vec<_> = shards.iter().map(|shard| format!("{shard}")).collect();
+                write!(
+                    f,
+                    "epoch {epoch} was given up before it was decided: shards {} have not prepared it {age_ms} ms after its \
+                     first record, and readers wait behind its transactions",
+                    shards.join(", ")
+                )
+            }
             Self::CommitFailed { epoch, lane, why } => {
                 write!(f, "the commit of epoch {epoch} on lane {lane} did not succeed: {why}")
             }
@@ -237,6 +262,8 @@ pub struct Cohort {
     positions: Positions,
     next_slot: SlotNumber,
     touched: BTreeSet<ShardId>,
+    /// When the first record of the epoch that is written was read.
+    touched_ms: Option<u64>,
     due: bool,
     stopping: bool,
     drained: BTreeSet<ShardId>,
@@ -252,6 +279,8 @@ pub struct Cohort {
 struct Collecting {
     epoch: Epoch,
     last: bool,
+    /// No transaction of the epoch is older: when its first record was read, or else when its barrier was sent.
+    since_ms: u64,
     shares: BTreeMap<ShardId, Share>,
 }
 
@@ -287,6 +316,7 @@ impl Cohort {
             positions: start.positions,
             next_slot: start.next_slot,
             touched: BTreeSet::new(),
+            touched_ms: None,
             due: false,
             stopping: false,
             drained: BTreeSet::new(),
@@ -316,9 +346,9 @@ impl Cohort {
         }
         match input {
             Input::Tick => self.tick(),
-            Input::Touched { shard, epoch } => self.touch(shard, epoch),
+            Input::Touched { shard, epoch } => self.touch(shard, epoch, now_ms),
             Input::BarrierWanted { shard, epoch } => {
-                self.touch(shard, epoch);
+                self.touch(shard, epoch, now_ms);
                 self.due |= epoch == self.writing;
             }
             Input::ShardPrepared { shard, epoch, share } => self.prepared(shard, epoch, share),
@@ -361,10 +391,11 @@ impl Cohort {
         holds(over, "nothing is done after the end")
     }
 
-    fn touch(&mut self, shard: ShardId, epoch: Epoch) {
+    fn touch(&mut self, shard: ShardId, epoch: Epoch, now_ms: u64) {
         assert!(epoch <= self.writing, "a shard is ahead of the barriers");
         if epoch == self.writing {
             self.touched.insert(shard);
+            self.touched_ms.get_or_insert(now_ms);
         }
     }
 
@@ -474,25 +505,25 @@ impl Cohort {
             self.offer();
         }
         if !self.ended {
-            self.maybe_send_barrier();
+            self.maybe_send_barrier(now_ms);
         }
     }
 
     /// The put is the point of no return, so the look at the clock comes before it. It only hurries: if a clock is
     /// wrong, recovery finds what the broker did.
     fn too_late(&self, now_ms: u64) -> Option<Failure> {
+        let half_ms = self.config.lifetime_ms? / 2;
         let collecting = self.collecting.as_ref().filter(|_| self.putting != Some(Putting::Manifest))?;
-        let nearest = collecting
-            .shares
-            .values()
-            .flat_map(|share| &share.handles)
-            .min_by_key(|some| some.deadline_ms)?;
-        let left_ms = nearest.deadline_ms.saturating_sub(now_ms);
-        (left_ms <= self.config.budget_ms).then(|| Failure::DeadlineNear {
-            epoch: collecting.epoch,
-            lane: nearest.handle.lane.clone(),
-            left_ms,
-        })
+        self.unprepared(collecting, now_ms, half_ms).or_else(|| near_deadline(collecting, now_ms, half_ms))
+    }
+
+    /// A shard that hangs shows no deadline, and none of what it has prepared on other lanes.
+    fn unprepared(&self, collecting: &Collecting, now_ms: u64, half_ms: u64) -> Option<Failure> {
+        let missing = |shard: &&ShardId| !collecting.shares.contains_key(*shard);
+        let shards: BTreeSet<_> = self.config.shards.iter().filter(missing).copied().collect();
+        let age_ms = now_ms.saturating_sub(collecting.since_ms);
+        let late = !shards.is_empty() && age_ms >= half_ms;
+        late.then_some(Failure::Unprepared { epoch: collecting.epoch, shards, age_ms })
     }
 
     /// Offers the slot that is due, if the epoch before is out of doubt.
@@ -531,7 +562,7 @@ impl Cohort {
         }
     }
 
-    fn maybe_send_barrier(&mut self) {
+    fn maybe_send_barrier(&mut self, now_ms: u64) {
         if self.collecting.is_some() || self.closing.is_some() {
             self.due &= !self.touched.is_empty();
             return;
@@ -539,7 +570,8 @@ impl Cohort {
         let last = self.stopping || self.config.shards.is_subset(&self.drained);
         if last || (self.due && !self.touched.is_empty()) {
             let epoch = self.writing;
-            self.collecting = Some(Collecting { epoch, last, shares: BTreeMap::new() });
+            let since_ms = self.touched_ms.take().unwrap_or(now_ms);
+            self.collecting = Some(Collecting { epoch, last, since_ms, shares: BTreeMap::new() });
             self.writing = epoch.next();
             self.touched.clear();
             self.effects.push_back(Effect::SendBarrier { epoch, last });
@@ -579,4 +611,12 @@ fn manifest(collected: &Collecting, positions: Positions) -> Manifest {
     let handles = handles.map(|prepared| prepared.handle.clone()).collect();
     let journals = collected.shares.values().flat_map(|share| share.journals.iter().cloned()).collect();
     Manifest { epoch: collected.epoch, positions, handles, journals }
+}
+
+fn near_deadline(collecting: &Collecting, now_ms: u64, half_ms: u64) -> Option<Failure> {
+    let handles = collecting.shares.values().flat_map(|share| &share.handles);
+    let nearest = handles.min_by_key(|some| some.deadline_ms)?;
+    let left_ms = nearest.deadline_ms.saturating_sub(now_ms);
+    let lane = || nearest.handle.lane.clone();
+    (left_ms <= half_ms).then(|| Failure::DeadlineNear { epoch: collecting.epoch, lane: lane(), left_ms })
 }

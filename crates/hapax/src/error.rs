@@ -3,9 +3,9 @@
 #[cfg(feature = "pipeline")]
 use crate::{operator::OperatorError, sink::SinkError, source::SourceError};
 use hapax_commit::{Generation, Name};
-#[cfg(feature = "pipeline")]
-use hapax_kafka::transaction::InitError;
 use hapax_kafka::{ClientError, fetch::FetchError, producer::ProduceError};
+#[cfg(feature = "pipeline")]
+use hapax_kafka::{Disturbance, transaction::InitError};
 #[cfg(feature = "pipeline")]
 use hapax_store::StoreError;
 use std::path::PathBuf;
@@ -51,6 +51,15 @@ pub enum JobError {
         /// Stable code.
         code: Code,
         /// What happened.
+        message: String,
+    },
+    /// A broker knows a newer identity under a transactional id than the run has, and none of a newer run: another writer's,
+    /// or one that a time-out gave. Another run takes the id back.
+    #[error("{code}: {message}", code = Code::Disturbed)]
+    IdTaken {
+        /// The id.
+        id: String,
+        /// What was attempted and what happened.
         message: String,
     },
     /// A person must decide. Nothing was lost by stopping.
@@ -141,6 +150,8 @@ pub enum Code {
     RecordsGivenUp,
     /// The brokers are behind the store.
     BrokersStale,
+    /// Another process writes under the job's transactional ids.
+    IdsInUse,
     /// Committed offsets that are the job's progress are missing, or are not the job's.
     ProgressLost,
     /// Writing failed.
@@ -192,6 +203,7 @@ impl Code {
             Self::MarkerMissing => "E0408",
             Self::RecordsGivenUp => "E0409",
             Self::BrokersStale => "E0410",
+            Self::IdsInUse => "E0411",
             Self::ProgressLost => "E0420",
             Self::Superseded => "E0501",
             Self::Store => "E0601",
@@ -217,7 +229,7 @@ impl JobError {
             #[cfg(feature = "pipeline")]
             Self::Store { .. } => 6,
             Self::Run { code: Code::Store, .. } | Self::NeedsPerson { code: Code::StoreDamaged, .. } => 6,
-            Self::Kafka { .. } | Self::Run { .. } => 3,
+            Self::Kafka { .. } | Self::Run { .. } | Self::IdTaken { .. } => 3,
             Self::NeedsPerson { .. } => 4,
             Self::Superseded { .. } | Self::TakenOver { .. } => 5,
         }
@@ -232,6 +244,7 @@ impl JobError {
             | Self::NeedsPerson { code, .. } => *code,
             #[cfg(feature = "pipeline")]
             Self::Store { code, .. } => *code,
+            Self::IdTaken { .. } => Code::Disturbed,
             Self::Superseded { .. } | Self::TakenOver { .. } => Code::Superseded,
             Self::Bug { .. } => Code::Bug,
         }
@@ -243,7 +256,7 @@ impl JobError {
             Self::Kafka { code, .. } => *code != Code::Refused,
             #[cfg(feature = "pipeline")]
             Self::Store { source, .. } => source.is_retriable(),
-            Self::Run { .. } => true,
+            Self::Run { .. } | Self::IdTaken { .. } => true,
             Self::Configuration { .. }
             | Self::NeedsPerson { .. }
             | Self::Superseded { .. }
@@ -260,6 +273,7 @@ impl JobError {
             Self::Store { code, .. } => *code != Code::StoreDamaged,
             Self::Configuration { .. }
             | Self::Run { .. }
+            | Self::IdTaken { .. }
             | Self::NeedsPerson { .. }
             | Self::Superseded { .. }
             | Self::TakenOver { .. }
@@ -372,6 +386,10 @@ impl From<SinkError> for JobError {
         match error {
             SinkError::Cluster(source) => Self::kafka("writing to a sink", source),
             SinkError::Produce(error) => Self::writing(error),
+            SinkError::Taken { id, .. } => Self::IdTaken { id, message },
+            SinkError::Init(InitError::Disturbed {
+                transactional_id, how: Disturbance::Superseded, ..
+            }) => Self::IdTaken { id: transactional_id, message },
             SinkError::Init(InitError::Client(source)) => Self::kafka("writing to a sink", source),
             SinkError::File { .. } => Self::Run { code: Code::Write, message },
             SinkError::Journal { lane, epoch, source } => {

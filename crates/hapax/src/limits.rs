@@ -18,12 +18,6 @@ pub(crate) const DEFAULT_SHARDS: usize = 16;
 /// Commands waiting for a shard: a barrier, a record of an outcome and a stop at most.
 pub(crate) const SHARD_COMMANDS: usize = 8;
 
-/// What must be left of a transaction's time when its epoch is decided: a put and an EndTxn with retries.
-pub(crate) const COMMIT_BUDGET: Duration = Duration::from_secs(3);
-
-/// The commit budget is at most this share of the transaction timeout, so that a short one can be used at all.
-pub(crate) const COMMIT_SHARE_OF_TIMEOUT: u32 = 4;
-
 /// Longest time that one produce request may take: a broker that is slower is asked again on another connection.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -44,6 +38,10 @@ pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// Times that a claim is tried at the next slot because another run took this one.
 pub(crate) const CLAIM_TRIES: u32 = 16;
+
+/// Runs that lose ids to another writer, with no epoch committed in between, before that is a person's: an older run that
+/// wakes takes them once and finds itself out, so it needs as many of those at once for this to be wrong.
+pub(crate) const TAKEN_RUNS: u32 = 8;
 
 /// Wait before a change of the layout is tried again that a starting run has fenced: a run ends within this time.
 pub(crate) const CHANGE_PAUSE: Duration = Duration::from_millis(500);

@@ -217,6 +217,24 @@ mod tests {
         assert_eq!(list(&mut probe, START, 0), (0, START + 30, 3, 0));
     }
 
+    /// The shape of an unclean election: the leader's records are not all there, and others come in their place.
+    #[test]
+    fn a_truncated_log_ends_the_epoch_where_it_was_cut() {
+        let mut probe = Probe::new();
+        probe.topic("t", 1, &[]);
+        (0..3).for_each(|_| drop(probe.produce(9, "t", Produced::plain(4).bytes())));
+        probe.act(Step::MoveLeader { topic: "t".to_owned(), partition: 0, to: None });
+        probe.produce(9, "t", Produced::plain(4).bytes());
+        let ends = |probe: &mut Probe| [0, 1, 2].map(|epoch| epoch_end(probe, epoch));
+        assert_eq!(ends(&mut probe), [Ok((0, 12)), Ok((1, 16)), Ok((-1, -1))]);
+        probe.act(Step::Truncate { topic: "t".to_owned(), partition: 0, from: 5 });
+        assert_eq!(list(&mut probe, LATEST, 0).2, 4, "the batch with the offset is lost whole");
+        assert_eq!(ends(&mut probe), [Ok((0, 4)), Ok((0, 4)), Ok((2, 4))]);
+        probe.produce(9, "t", Produced::plain(20).bytes());
+        assert_eq!(ends(&mut probe), [Ok((0, 4)), Ok((0, 4)), Ok((2, 24))]);
+        assert_eq!(list(&mut probe, LATEST, 0).2, 24);
+    }
+
     #[test]
     fn a_place_without_a_time_is_told_to_versions_that_know_it() {
         let mut probe = Probe::new();
@@ -243,25 +261,29 @@ mod tests {
         assert_eq!(list(&mut probe, START, READ_COMMITTED).2, 0);
     }
 
+    fn epoch_end(probe: &mut Probe, epoch: i32) -> Result<(i32, i64), Code> {
+        let asked =
+            OffsetForLeaderPartition::default().with_current_leader_epoch(-1).with_leader_epoch(epoch);
+        let topic = OffsetForLeaderTopic::default().with_topic(name("t")).with_partitions(vec![asked]);
+        let request = OffsetForLeaderEpochRequest::default().with_topics(vec![topic]);
+        let Response::OffsetForLeaderEpoch(response) = probe.ask(4, request) else {
+            panic!("another answer")
+        };
+        let answer = &response.topics[0].partitions[0];
+        match Code(answer.error_code) {
+            Code::NONE => Ok((answer.leader_epoch, answer.end_offset)),
+            code => Err(code),
+        }
+    }
+
     #[test]
     fn an_epoch_ends_where_the_next_leader_began() {
         let mut probe = Probe::with(Settings { nodes: 2, ..Settings::default() });
         probe.topic("t", 1, &[]);
         probe.produce(9, "t", Produced::plain(3).bytes());
         probe.act(Step::MoveLeader { topic: "t".to_owned(), partition: 0, to: Some(NodeId(2)) });
-        let mut ask = || {
-            let asked =
-                OffsetForLeaderPartition::default().with_current_leader_epoch(-1).with_leader_epoch(0);
-            let topic = OffsetForLeaderTopic::default().with_topic(name("t")).with_partitions(vec![asked]);
-            let request = OffsetForLeaderEpochRequest::default().with_topics(vec![topic]);
-            let Response::OffsetForLeaderEpoch(response) = probe.ask(4, request) else {
-                panic!("another answer")
-            };
-            let answer = response.topics[0].partitions[0].clone();
-            probe.node = NodeId(2);
-            (Code(answer.error_code), answer.leader_epoch, answer.end_offset)
-        };
-        assert_eq!(ask(), (Code::NOT_LEADER_OR_FOLLOWER, -1, -1));
-        assert_eq!(ask(), (Code::NONE, 0, 3));
+        assert_eq!(epoch_end(&mut probe, 0), Err(Code::NOT_LEADER_OR_FOLLOWER));
+        probe.node = NodeId(2);
+        assert_eq!(epoch_end(&mut probe, 0), Ok((0, 3)));
     }
 }

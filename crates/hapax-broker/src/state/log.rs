@@ -316,6 +316,28 @@ impl Log {
         self.sync();
     }
 
+    /// Loses the batch that has `from` and all behind it. What is known of producers is read anew from what is left, as a
+    /// replica does that has no snapshot of them. Says whether anything was lost.
+    pub(crate) fn truncate(&mut self, from: i64) -> bool {
+        let survive = self.index_of(from);
+        let Some(first_lost) = self.batches.get(survive) else { return false };
+        let end = first_lost.base.max(self.start);
+        let is_synced_at_once = self.synced.is_none();
+        self.batches.truncate(survive);
+        let left = std::mem::take(&mut self.batches);
+        self.written = left.front().map_or(0, |stored| stored.position);
+        self.end = left.front().map_or(end, |stored| stored.base);
+        self.producers = Producers::default();
+        self.aborted.clear();
+        self.epochs.retain(|(_, from)| *from < end);
+        left.into_iter().for_each(|stored| self.replay(stored.batch));
+        self.end = end;
+        if !is_synced_at_once {
+            self.sync();
+        }
+        true
+    }
+
     fn replay(&mut self, batch: Batch) {
         if batch.header.is_control() {
             self.push_marker(batch);

@@ -60,6 +60,17 @@ pub enum Step {
         /// The first offset that stays.
         from: i64,
     },
+    /// Loses what stands at an offset and behind it, from a batch's start on, as where a replica becomes the leader that has
+    /// not all (an unclean election): the next node leads, one leader epoch further. What transactions have there is not
+    /// told to their coordinators.
+    Truncate {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// The first offset that is lost.
+        from: i64,
+    },
     /// Transactional ids without an open transaction are forgotten now.
     ExpireTransactionalIds,
     /// Producers without an open transaction are forgotten by partitions now.
@@ -91,6 +102,7 @@ impl Machine {
             }
             Step::Compact { topic, partition }
             | Step::Retain { topic, partition, .. }
+            | Step::Truncate { topic, partition, .. }
             | Step::LeaveOutMarkers { topic, partition, .. } => Some((topic.as_str(), *partition)),
             Step::MoveCoordinator { transactional_id } => {
                 let partitions = self.settings.transaction_partitions;
@@ -137,6 +149,11 @@ impl Machine {
                 let moved = place.is_some_and(|place| place.log.advance_start(from));
                 self.touch(&topic, partition);
                 moved
+            }
+            Step::Truncate { topic, partition, from } => {
+                let place = self.catalog.partition_mut(&topic, partition);
+                let lost = place.is_some_and(|place| place.log.truncate(from));
+                lost && self.move_leader(&topic, partition, None)
             }
             Step::ExpireTransactionalIds => self.expire_transactional_ids(true),
             Step::ExpireProducers => self.in_all_logs(|log| log.producers.expire(i64::MAX)),

@@ -59,7 +59,8 @@ struct Look {
 }
 
 fn line(before: &Look, now: &Look, wall_ms: i64, stopping: bool) -> String {
-    let Progress { records_in, skipped, dropped, lag, epoch, committed_ms, runs, .. } = now.progress;
+    let Progress { records_in, repeated, skipped, dropped, lag, epoch, committed_ms, runs, .. } =
+        now.progress;
     let seconds = now.at.saturating_duration_since(before.at).as_secs_f64().max(0.001);
     let rate = records_in.saturating_sub(before.progress.records_in) as f64 / seconds;
     let mut text = format!(
@@ -75,7 +76,8 @@ fn line(before: &Look, now: &Look, wall_ms: i64, stopping: bool) -> String {
             wall_ms.saturating_sub(at).max(0) as f64 / 1_000.0
         )),
     }
-    let noted = [("skipped", skipped, 0), ("dropped", dropped, 0), ("run", runs, 1)];
+    let noted =
+        [("repeated", repeated, 0), ("skipped", skipped, 0), ("dropped", dropped, 0), ("run", runs, 1)];
     for (what, count, usual) in noted {
         if count > usual {
             text.push_str(&format!(", {what} {}", grouped(count)));

@@ -123,8 +123,8 @@ async fn first_broken(brokers: &[OwnBroker]) -> JobError {
 
 fn report(screen: &Screen, summary: &Summary, json: bool) {
     let how = if summary.finished { "finished" } else { "stopped" };
-    let hapax::Progress { records_in, records_out, skipped, dropped, epoch, .. } = summary.progress;
-    tracing::info!(job = %summary.job, records_in, records_out, skipped, dropped, epoch, "{how}");
+    let hapax::Progress { records_in, repeated, records_out, skipped, dropped, epoch, .. } = summary.progress;
+    tracing::info!(job = %summary.job, records_in, repeated, records_out, skipped, dropped, epoch, "{how}");
     if json {
         match serde_json::to_string(summary) {
             Ok(text) => screen.answer(&text),

@@ -6,8 +6,8 @@ use hapax_commit::{
     cohort::{Effect, End, Failure, Input, LaneEnd, PreparedHandle, Share},
 };
 
-const BUDGET_MS: u64 = 1_000;
-const FAR_MS: u64 = 60_000;
+const LIFETIME_MS: u64 = 60_000;
+const HALF_MS: u64 = LIFETIME_MS / 2;
 
 /// Two shards, fresh job; checks every invariant after every step.
 struct Driver {
@@ -18,7 +18,11 @@ struct Driver {
 
 impl Driver {
     fn new() -> Self {
-        let config = CohortConfig { shards: [ShardId(0), ShardId(1)].into(), budget_ms: BUDGET_MS };
+        Self::of_lifetime(Some(LIFETIME_MS))
+    }
+
+    fn of_lifetime(lifetime_ms: Option<u64>) -> Self {
+        let config = CohortConfig { shards: [ShardId(0), ShardId(1)].into(), lifetime_ms };
         let start = CohortStart {
             last_epoch: Epoch::GENESIS,
             settled: Epoch::GENESIS,
@@ -46,7 +50,7 @@ impl Driver {
         let mut effects = Vec::new();
         for shard in 0..2 {
             let own = handles.iter().filter(|handle| handle.lane == lane(shard)).cloned();
-            let handles = own.map(|handle| PreparedHandle { handle, deadline_ms: FAR_MS }).collect();
+            let handles = own.map(|handle| PreparedHandle { handle, deadline_ms: LIFETIME_MS }).collect();
             let positions = positions(10 * epoch).into_iter().skip(shard as usize).take(1).collect();
             let share = Share { positions, handles, drained, ..Share::default() };
             effects = self.step(Input::ShardPrepared { shard: ShardId(shard), epoch: Epoch(epoch), share });
@@ -230,19 +234,86 @@ fn a_shard_can_end_its_epoch_early() {
     assert_eq!(run.stored(), [Effect::Commit { handles: both(1) }]);
 }
 
-/// H22: deciding an epoch that the broker is about to abort makes an incident of an everyday outage.
+/// H22: deciding an epoch that the broker is about to abort makes an incident of an everyday outage, and readers wait
+/// behind what is prepared.
 #[test]
-fn an_epoch_too_near_its_deadline_is_given_up_before_it_is_decided() {
+fn a_prepared_epoch_is_given_up_at_half_of_its_time_and_not_before() {
     let mut run = Driver::new();
     run.decide(1);
     run.touch();
     run.step(Input::Tick);
     assert_eq!(run.prepare(2, both(2), false), [], "epoch 1 is in doubt");
-    run.now_ms = FAR_MS - BUDGET_MS;
-    let failure = Failure::DeadlineNear { epoch: Epoch(2), lane: lane(0), left_ms: BUDGET_MS };
+    run.now_ms = HALF_MS - 1;
+    assert_eq!(run.step(Input::Tick), []);
+    run.now_ms = HALF_MS;
+    let failure = Failure::DeadlineNear { epoch: Epoch(2), lane: lane(0), left_ms: HALF_MS };
     assert_eq!(run.step(Input::Tick), [Effect::End(End::Failed(failure))]);
     assert_eq!(run.ended(0, 1), []);
     assert_eq!(run.ended(1, 1), []);
+}
+
+/// H22: the share that was missing comes too late.
+#[test]
+fn an_epoch_that_is_complete_at_half_of_its_time_is_not_offered() {
+    let mut run = Driver::new();
+    run.touch();
+    run.step(Input::Tick);
+    let idle = Input::ShardPrepared { shard: ShardId(1), epoch: Epoch(1), share: Share::default() };
+    assert_eq!(run.step(idle), []);
+    run.now_ms = HALF_MS;
+    let prepared = PreparedHandle { handle: handle(0, 1), deadline_ms: LIFETIME_MS };
+    let share = Share { handles: vec![prepared], ..Share::default() };
+    let late = Input::ShardPrepared { shard: ShardId(0), epoch: Epoch(1), share };
+    let failure = Failure::DeadlineNear { epoch: Epoch(1), lane: lane(0), left_ms: HALF_MS };
+    assert_eq!(run.step(late), [Effect::End(End::Failed(failure))]);
+    run.nothing_more_happens();
+}
+
+/// H22: one shard's flush hangs. It shows no deadline, and the others' transactions hold readers back.
+#[test]
+fn an_epoch_that_a_shard_does_not_prepare_is_given_up_at_half_of_its_time() {
+    let mut run = Driver::new();
+    run.now_ms = 1_000;
+    run.touch();
+    run.now_ms = 5_000;
+    run.step(Input::Tick);
+    let idle = Input::ShardPrepared { shard: ShardId(1), epoch: Epoch(1), share: Share::default() };
+    assert_eq!(run.step(idle), []);
+    run.now_ms = 1_000 + HALF_MS - 1;
+    assert_eq!(run.step(Input::Tick), [], "counted from its first record, which is before its first request");
+    run.now_ms += 1;
+    let failure = Failure::Unprepared { epoch: Epoch(1), shards: [ShardId(0)].into(), age_ms: HALF_MS };
+    assert_eq!(run.step(Input::Tick), [Effect::End(End::Failed(failure))]);
+    run.nothing_more_happens();
+}
+
+/// The age of an epoch is its own: a job may run for longer than a transaction lives.
+#[test]
+fn the_age_of_an_epoch_is_not_that_of_the_one_before() {
+    let mut run = Driver::new();
+    run.decide(1);
+    run.ended(0, 1);
+    run.ended(1, 1);
+    run.now_ms = 10 * LIFETIME_MS;
+    run.touch();
+    assert_eq!(run.step(Input::Tick), [barrier(2)]);
+    run.now_ms += HALF_MS - 1;
+    assert_eq!(run.step(Input::Tick), []);
+}
+
+/// Where no time-out ends a transaction, none has to be hurried.
+#[test]
+fn an_epoch_without_a_deadline_is_waited_for() {
+    let mut run = Driver::of_lifetime(None);
+    run.touch();
+    run.step(Input::Tick);
+    run.now_ms = 1_000 * LIFETIME_MS;
+    assert_eq!(run.step(Input::Tick), []);
+    let idle = Input::ShardPrepared { shard: ShardId(1), epoch: Epoch(1), share: Share::default() };
+    assert_eq!(run.step(idle), []);
+    let share = Share { positions: positions(10), ..Share::default() };
+    let offered = run.step(Input::ShardPrepared { shard: ShardId(0), epoch: Epoch(1), share });
+    assert_eq!(offered, [manifest(2, 1, Vec::new())]);
 }
 
 /// H2: what was offered may have been stored, so a clock does not take it back.
@@ -252,7 +323,7 @@ fn an_offered_epoch_is_not_given_up_for_its_deadline() {
     run.touch();
     run.step(Input::Tick);
     run.prepare(1, both(1), false);
-    run.now_ms = FAR_MS - 1;
+    run.now_ms = LIFETIME_MS - 1;
     assert_eq!(run.step(Input::Tick), []);
     assert_eq!(run.stored(), [Effect::Commit { handles: both(1) }]);
 }
@@ -264,7 +335,7 @@ fn an_epoch_decided_behind_its_deadline_is_left_to_recovery() {
     run.touch();
     run.step(Input::Tick);
     run.prepare(1, both(1), false);
-    run.now_ms = FAR_MS;
+    run.now_ms = LIFETIME_MS;
     assert_eq!(run.step(Input::Tick), [], "what is offered is not taken back");
     let failure = Failure::DeadlineNear { epoch: Epoch(1), lane: lane(0), left_ms: 0 };
     assert_eq!(run.stored(), [Effect::End(End::Failed(failure))]);

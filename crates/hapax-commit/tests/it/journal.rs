@@ -70,7 +70,7 @@ fn the_journals_of_all_shards_are_in_the_manifest() {
         positions: positions(0),
         next_slot: SlotNumber(2),
     };
-    let mut cohort = Cohort::new(CohortConfig { shards, budget_ms: 1 }, start);
+    let mut cohort = Cohort::new(CohortConfig { shards, lifetime_ms: Some(2) }, start);
     cohort.step(0, cohort::Input::Touched { shard: ShardId(0), epoch: Epoch(1) });
     cohort.step(0, cohort::Input::Tick);
     for shard in 0..2 {

@@ -2,10 +2,11 @@
 //!
 //! - [`create_topics`], [`add_partitions`]
 //! - [`describe_configs`], [`broker_config`]
-//! - [`list_offsets`]
+//! - [`list_offsets`], [`epoch_ends`]
 //! - [`committed_offsets`]: what a group has committed
 
 mod config;
+mod epoch;
 mod group;
 mod leader;
 mod offset;
@@ -13,6 +14,7 @@ mod partition;
 mod topic;
 
 pub use config::{ConfigResource, Configs, broker_config, describe_configs};
+pub use epoch::{EpochEnd, LeaderEpochOf, epoch_ends};
 pub use group::{
     CommittedOffset, GroupOffsets, OFFSETS_TOPIC, committed_offsets, offsets_partition, unstable_offsets,
 };

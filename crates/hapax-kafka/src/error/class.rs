@@ -39,6 +39,8 @@ pub enum RequestKind {
     Fetch,
     /// ListOffsets: the code of a partition.
     ListOffsets,
+    /// OffsetForLeaderEpoch: the code of a partition.
+    OffsetForLeaderEpoch,
     /// DescribeTransactions.
     DescribeTransactions,
     /// ListTransactions.
@@ -143,9 +145,10 @@ pub fn classify(request: RequestKind, code: C) -> Class {
             begin_txn(code)
         }
         RequestKind::TxnOffsetCommit => commit_offsets(code),
-        RequestKind::Fetch | RequestKind::ListOffsets | RequestKind::DescribeProducers => {
-            partition_read(code)
-        }
+        RequestKind::Fetch
+        | RequestKind::ListOffsets
+        | RequestKind::OffsetForLeaderEpoch
+        | RequestKind::DescribeProducers => partition_read(code),
         RequestKind::WriteTxnMarkers => write_marker(code),
         RequestKind::Metadata => metadata(code),
         RequestKind::FindCoordinator

@@ -1,6 +1,6 @@
 //! Errors of the client's own operations; each variant says whose fault it is.
 
-use super::{CallError, Class, KafkaCode, Refusal, RequestKind, classify};
+use super::{CallError, Class, Disturbance, KafkaCode, Refusal, RequestKind, classify};
 use std::time::Duration;
 
 /// An operation of the client failed.
@@ -121,6 +121,21 @@ impl ClientError {
             Self::Deadline { last, .. } => last.is_refusal(),
             Self::Config(_) | Self::TooOld { .. } | Self::OtherCluster { .. } => true,
             Self::Unreachable { .. } => false,
+        }
+    }
+
+    /// Does the broker know a newer producer epoch than the one that asked: another writer's, or one that a time-out gave?
+    pub fn is_superseded(&self) -> bool {
+        match self {
+            Self::Broker { request, code, .. } => {
+                classify(*request, *code) == Class::Disturbed(Disturbance::Superseded)
+            }
+            Self::Deadline { last, .. } => last.is_superseded(),
+            Self::Config(_)
+            | Self::Unreachable { .. }
+            | Self::TooOld { .. }
+            | Self::OtherCluster { .. }
+            | Self::Call(_) => false,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     CallError, ClientError, KafkaCode,
-    error::{Class, Refusal, RequestKind, classify},
+    error::{Class, Disturbance, Refusal, RequestKind, classify},
     record::RecordError,
 };
 use hapax_commit::Epoch;
@@ -175,6 +175,25 @@ impl ProduceError {
             | Self::OutOfSequence { .. }
             | Self::NoOffset { .. }
             | Self::Client(_)
+            | Self::SenderEnded => false,
+        }
+    }
+
+    /// Does the broker know a newer producer epoch of the transactional id: another writer's, or one that a time-out gave?
+    pub fn is_superseded(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => {
+                classify(RequestKind::Produce, *code) == Class::Disturbed(Disturbance::Superseded)
+            }
+            Self::Client(error) => error.is_superseded(),
+            Self::RecordTooLarge { .. }
+            | Self::UnknownTopic { .. }
+            | Self::UnknownPartition { .. }
+            | Self::Record { .. }
+            | Self::Expired { .. }
+            | Self::OutOfSequence { .. }
+            | Self::NoOffset { .. }
+            | Self::Call { .. }
             | Self::SenderEnded => false,
         }
     }

@@ -309,6 +309,40 @@ fn a_silent_broker_and_a_delivery_timeout_give_partition_count_and_age() {
     });
 }
 
+/// H22: the broker counts from when it has the first request of a transaction, so nothing is decided on a later time.
+#[test]
+fn the_clock_of_a_transaction_starts_before_a_broker_has_its_first_request() {
+    let (_turn, cluster) = hurt();
+    let bootstrap = &cluster.bootstrap();
+    let topic = unique("clock");
+    Judge::shared().create_topic(bootstrap, &topic, 1, &[]).unwrap();
+    block_on(async {
+        for version in [TransactionVersion::V1, TransactionVersion::V2] {
+            let mut lane = Lane::open(bootstrap, |config| config.transaction_version = version).await;
+            let handle = lane.producer.topic(&topic).await.unwrap();
+            let client = lane.client.clone();
+            // A request needs a connection, and none is opened to a broker that is silent.
+            client.connection(client.cached_leader(&topic, 0).unwrap().node).await.unwrap();
+            assert_eq!(lane.producer.started(), None);
+            cluster.pause(1).unwrap();
+            let (before, wall_ms) = (client.host().now(), client.host().wall_ms());
+            lane.write(&handle, Some(0), 0).await;
+            let started = eventually(&client, "the clock starts", || {
+                let started = lane.producer.started();
+                async move { started }
+            })
+            .await;
+            let acked = lane.producer.counters().acked;
+            cluster.resume(1).unwrap();
+            assert_eq!(acked, 0, "the broker was silent");
+            let flushed = lane.producer.flush().await.unwrap();
+            let (flushed_ms, flushed) = flushed.started.unwrap();
+            assert_eq!(flushed, started, "what a handle's deadline is counted from");
+            assert!(started >= before && flushed_ms >= wall_ms);
+        }
+    });
+}
+
 #[test]
 fn without_a_delivery_timeout_a_silent_broker_is_waited_for() {
     const COUNT: usize = 500;

@@ -10,16 +10,17 @@ use crate::{
     job::Plan,
     limits,
     progress::Counters,
-    sink::JournalPlace,
+    sink::{Guarantee, JournalPlace},
     source::{BoxFuture, SourceContext},
     stop::StopSignal,
 };
 use hapax_commit::{
-    Claim, DeciderKind, Epoch, Generation, Identity, JobRecord, Journal, LaneId, Naming, RunNonce, Shape,
-    ShardId, Slot, SlotBody, SlotNumber, Strategy, TransactionalId,
+    Claim, DeciderKind, Epoch, Generation, Identity, JobRecord, Journal, LaneId, Naming, Position, Positions,
+    RunNonce, Shape, ShardId, Slot, SlotBody, SlotNumber, Strategy, TransactionalId,
     chain::ChainView,
     cohort::CohortStart,
     id::{EPOCHS_AHEAD, IDS_PER_LANE, IdAt},
+    recovery::Resolution,
 };
 use hapax_host::Host;
 use hapax_store::{Chain, Journals, PutOutcome};
@@ -250,6 +251,14 @@ impl CheckpointDecider {
         self.shape.layout.shards.keys().copied().collect()
     }
 
+    /// How long the transactions of this run live, where a time-out ends any of them.
+    pub(super) fn lifetime_ms(&self) -> Option<u64> {
+        let plan = &self.start.plan;
+        let mut clusters = plan.sinks.iter().filter_map(|sink| sink.transactional_cluster());
+        let bounded = clusters.any(|cluster| !plan.clusters[cluster].two_phase);
+        bounded.then_some(self.start.transaction_timeout.as_millis() as u64)
+    }
+
     /// Every lane of these shards.
     fn lanes(&self, shards: &BTreeSet<ShardId>) -> Vec<LaneId> {
         let clusters = self.start.plan.sinks.iter().filter_map(|sink| sink.transactional_cluster());
@@ -332,13 +341,31 @@ impl CheckpointDecider {
         }
     }
 
+    /// What a given up epoch had read is read again: sinks without a transaction have it already.
+    fn read_again(&self, epoch: Epoch, from: &Positions, to: &Positions) {
+        self.start.counters.given_up(from);
+        let of = |split| to.get(split).map_or(0, |position: &Position| position.next);
+        let offsets: u64 = from.iter().map(|(split, at)| at.next.saturating_sub(of(split))).sum();
+        if self.start.plan.sinks.iter().any(|sink| sink.guarantee() == Guarantee::AtLeastOnce) {
+            tracing::warn!(
+                job = %self.start.plan.name, %epoch, offsets,
+                "sinks of guarantee at-least-once have the records of these offsets, and get them again; progress counts the \
+                 records (repeated)"
+            );
+        }
+    }
+
     /// Claims the job, resolves what is in doubt, and clears every id.
     pub(super) async fn taken_over(&mut self) -> Result<Takeover, JobError> {
         self.claim().await?;
         recover::refuse_commits_of_undecided(self).await?;
-        let in_doubt = self.view.unresolved().map_or_else(Vec::new, |some| some.manifest.journals.clone());
+        let in_doubt = self.view.unresolved().map(|some| some.manifest.clone());
         let done = recover::resolve(self).await?;
-        self.tidy(&in_doubt, done.finished).await;
+        if let (Some(manifest), Some((epoch, Resolution::Rewound))) = (&in_doubt, &done.resolved) {
+            self.read_again(*epoch, &manifest.positions, &done.start.positions);
+        }
+        let journals = in_doubt.map_or_else(Vec::new, |manifest| manifest.journals);
+        self.tidy(&journals, done.finished).await;
         self.cleared = done.identities;
         let start = done.start;
         let identities = self.identities(start.last_epoch)?;

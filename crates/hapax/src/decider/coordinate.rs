@@ -12,7 +12,7 @@ use crate::{
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
-    Epoch, Handle, Identity, LaneId, ShardId, Slot, SlotBody,
+    Epoch, Handle, Identity, LaneId, ShardId, Slot, SlotBody, TransactionalId,
     cohort::{Cohort, CohortConfig, Effect, End, Failure, Input, LaneEnd, Share},
     evidence::EndTxnAnswer,
 };
@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 /// One lane's end of one epoch.
 struct Ended {
     lane: LaneId,
+    id: TransactionalId,
     epoch: Epoch,
     answer: EndTxnAnswer,
     next: Option<Identity>,
@@ -38,10 +39,9 @@ pub(super) async fn drive(
     stop: StopSignal,
 ) -> Result<RunEnd, JobError> {
     let shards = decider.shards();
-    let share = decider.start.transaction_timeout / limits::COMMIT_SHARE_OF_TIMEOUT;
-    let budget_ms = limits::COMMIT_BUDGET.min(share).as_millis() as u64;
+    let lifetime_ms = decider.lifetime_ms();
     let start = decider.cohort.clone().expect("a cohort is driven after the job was taken over");
-    let cohort = Cohort::new(CohortConfig { shards, budget_ms }, start);
+    let cohort = Cohort::new(CohortConfig { shards, lifetime_ms }, start);
     let now = decider.start.host.now();
     let drive = Drive {
         cohort,
@@ -245,7 +245,7 @@ impl Drive<'_> {
     }
 
     fn lane_ended(&mut self, ended: Ended) -> Input {
-        let Ended { lane, epoch, answer, next, told } = ended;
+        let Ended { lane, id, epoch, answer, next, told } = ended;
         if let Some(next) = next {
             self.ended.entry(epoch).or_default().insert(lane.clone(), next);
         }
@@ -263,9 +263,27 @@ impl Drive<'_> {
                 self.error.get_or_insert(error);
                 LaneEnd::NotCommitted(why)
             }
-            (other, _) => LaneEnd::NotCommitted(format!("{other:?}")),
+            (other, _) => {
+                let why = format!("{other:?}");
+                if other == EndTxnAnswer::Superseded {
+                    self.error.get_or_insert(self.taken(&id, epoch));
+                }
+                LaneEnd::NotCommitted(why)
+            }
         };
         Input::LaneEnded { lane, epoch, ended }
+    }
+
+    /// The outcome of the epoch does not follow from it: the next run finds it out.
+    fn taken(&self, id: &TransactionalId, epoch: Epoch) -> JobError {
+        JobError::IdTaken {
+            id: id.to_string(),
+            message: format!(
+                "job {}: the commit of epoch {epoch} under {id} met a newer identity: another writer has taken the id, or its \
+                 transaction has timed out",
+                self.decider.start.plan.name
+            ),
+        }
     }
 
     /// Carries out what the machine asks for; the end of the run, when it asks for that.
@@ -321,7 +339,7 @@ impl Drive<'_> {
                 EndTxnAnswer::Committed => brokers.complete(&job, &client, &handle).await,
                 _ => Ok(()),
             };
-            Ended { lane: handle.lane, epoch, answer, next, told }
+            Ended { lane: handle.lane, id: handle.transactional_id, epoch, answer, next, told }
         }));
     }
 
@@ -406,7 +424,7 @@ impl Drive<'_> {
         let job = &self.decider.start.plan.name;
         let code = match failure {
             Failure::CommitFailed { .. } => Code::Disturbed,
-            Failure::DeadlineNear { .. } | Failure::Run(_) => Code::EpochGivenUp,
+            Failure::DeadlineNear { .. } | Failure::Unprepared { .. } | Failure::Run(_) => Code::EpochGivenUp,
         };
         JobError::Run { code, message: format!("job {job}: {failure}") }
     }

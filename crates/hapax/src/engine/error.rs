@@ -106,6 +106,7 @@ impl From<JobError> for EngineError {
             #[cfg(feature = "pipeline")]
             JobError::Store { code, attempted, source } => Self::Kafka { code, attempted, source },
             JobError::Run { code, message } => Self::Run { code, message },
+            JobError::IdTaken { message, .. } => Self::Run { code: Code::Disturbed, message },
             JobError::NeedsPerson { code, message, .. } => Self::NeedsPerson { code, message },
             JobError::Superseded { job, mine, .. } => Self::Superseded { job, generation: mine.0 },
             JobError::TakenOver { job, by } => {

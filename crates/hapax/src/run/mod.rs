@@ -9,6 +9,7 @@ mod fork;
 pub(crate) mod shard;
 mod start;
 mod surroundings;
+mod taken;
 mod two_phase;
 mod worker;
 
@@ -56,7 +57,7 @@ impl Default for RunOptions {
 /// # Errors
 /// Only what another run cannot mend; see [`JobError::exit_code`]. Runs that fail otherwise are followed by
 /// others, with a wait between them and without end, once one has worked: then Kafka and the store may also refuse for
-/// a while.
+/// a while. Runs that lose their ids to another writer are not, when nothing is committed in between.
 pub async fn run(plan: Plan, host: Host, options: RunOptions) -> Result<Summary, JobError> {
     Life::new(plan, host, options).live().await
 }
@@ -79,6 +80,8 @@ struct Life {
     /// Why the last run ended, while none has worked.
     last: Option<JobError>,
     runs: u64,
+    /// Those that have lost ids to another writer.
+    taken: taken::Taken,
     /// The newest claim of this process.
     previous: Option<Generation>,
     /// Which of the job's lives this process has claimed.
@@ -113,6 +116,7 @@ impl Life {
             has_recorded: false,
             last: None,
             runs: 0,
+            taken: taken::Taken::default(),
             previous: None,
             incarnation: None,
             own_runs: Vec::new(),
@@ -220,12 +224,21 @@ impl Life {
         }
         self.has_worked = true;
         self.last = None;
+        self.taken.goes_on(&self.plan.name, &takeover.positions)?;
         let committed = |progress: &Progress| (progress.epoch, progress.committed_ms);
         let before = committed(&self.options.progress.borrow());
+        let began = self.host.now();
         let workers = worker::start(&setting, &takeover)?;
         let ended = workers.drive(decider.as_mut(), self.options.stop.clone()).await;
         self.works = committed(&self.options.progress.borrow()) != before;
         self.has_recorded |= self.works;
+        if self.works {
+            self.taken.moved_on();
+        }
+        if let Err(error) = &ended {
+            let lived = self.host.now().saturating_duration_since(began);
+            self.taken.ended(error, lived, setting.transaction_timeout);
+        }
         ended
     }
 

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::{
-    batch::Batch,
+    batch::{Batch, RecordRef},
     cluster::Clusters,
     crash::{CrashPoints, Point},
     error::JobError,
@@ -232,8 +232,11 @@ impl Shard {
         let split = batch.origin().split.clone();
         Counters::add(&self.around.counters.records_in, batch.len() as u64);
         Counters::add(&self.around.counters.skipped, skipped);
+        let again = self.read_again(&batch);
         let batch = self.operate(batch)?;
         each(&mut self.writers, &batch, |writer, batch| writer.write(batch)).await?;
+        Counters::add(&self.around.counters.repeated, again);
+        self.around.counters.set_written(&split, position.next);
         if let Some(lag) = lag {
             self.around.counters.set_lag(&split, lag);
         }
@@ -244,6 +247,17 @@ impl Shard {
         }
         self.tell_if_drained().await;
         Ok(())
+    }
+
+    /// Records of the batch that this process has written before, or an epoch had that it has given up.
+    fn read_again(&self, batch: &Batch) -> u64 {
+        let split = &batch.origin().split;
+        let written = self.around.counters.written_to(split);
+        if self.positions.get(split).is_none_or(|position| position.next >= written) {
+            return 0;
+        }
+        let is_again = |record: &RecordRef<'_>| u64::try_from(record.offset).is_ok_and(|at| at < written);
+        batch.iter().filter(is_again).count() as u64
     }
 
     fn operate(&mut self, mut batch: Batch) -> Result<Batch, JobError> {

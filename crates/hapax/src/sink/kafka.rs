@@ -22,7 +22,7 @@ use hapax_commit::{
 };
 use hapax_kafka::{
     Client,
-    producer::{Destination, LaneProducer, OpenAs, ProducerConfig, TopicHandle},
+    producer::{Destination, LaneProducer, OpenAs, ProduceError, ProducerConfig, TopicHandle},
     record,
     transaction::{self, Lifetime},
 };
@@ -293,10 +293,12 @@ impl KafkaWriter {
             return Ok(());
         }
         let to = Destination { topic, partition };
-        let placed = match self.producer.try_write(to, encoded)? {
-            Some(placed) => placed,
-            None => self.producer.write(to, encoded).await?,
+        let placed = match self.producer.try_write(to, encoded) {
+            Ok(None) => self.producer.write(to, encoded).await,
+            Ok(Some(placed)) => Ok(placed),
+            Err(error) => Err(error),
         };
+        let placed = placed.map_err(|error| self.unwritten(error))?;
         match &mut self.recorder {
             Some(recorder) => recorder.append(topic.name(), placed, &encoded).await,
             None => Ok(()),
@@ -390,6 +392,17 @@ impl KafkaWriter {
         }
     }
 
+    /// A failure of the producer, with the id where a broker knows a newer identity of it.
+    fn unwritten(&self, error: ProduceError) -> SinkError {
+        match &self.mode {
+            Mode::Lane(_) if error.is_superseded() => {
+                let id = self.sink.lane_id(&self.cx).id_of(&self.cx.job, self.cx.naming, self.epoch);
+                SinkError::Taken { id: id.to_string(), source: Box::new(error) }
+            }
+            Mode::Lane(_) | Mode::Idempotent(_) => SinkError::Produce(error),
+        }
+    }
+
     fn bad(&self, origin: &Origin, record: &RecordRef<'_>, reason: String) -> SinkError {
         SinkError::BadRecord {
             sink: self.sink.name.clone(),
@@ -409,7 +422,13 @@ impl KafkaWriter {
             lane.flushing(epoch);
         }
         let kept = keep(self.recorder.take());
-        let (flushed, journal) = try_join(async { Ok(self.producer.flush().await?) }, kept).await?;
+        let flushed = async { self.producer.flush().await.map_err(Unflushed::Written) };
+        let kept = async { kept.await.map_err(Unflushed::Kept) };
+        let (flushed, journal) = match try_join(flushed, kept).await {
+            Ok(both) => both,
+            Err(Unflushed::Written(error)) => return Err(self.unwritten(error)),
+            Err(Unflushed::Kept(error)) => return Err(error),
+        };
         self.is_open = false;
         let records = flushed.partitions.iter().map(|part| part.count).sum();
         let lifetime = self.lifetime();
@@ -432,6 +451,12 @@ impl KafkaWriter {
         assert!(journal.as_ref().is_none_or(fits), "a journal has every record of its epoch");
         Ok(Prepared { handle, deadline, journal, records })
     }
+}
+
+/// Why an epoch is not flushed.
+enum Unflushed {
+    Written(ProduceError),
+    Kept(SinkError),
 }
 
 async fn keep(recorder: Option<Recorder>) -> Result<Option<Journal>, SinkError> {
@@ -487,7 +512,10 @@ impl SinkWriter for KafkaWriter {
     }
 
     fn failed(&mut self) -> BoxFuture<'_, SinkError> {
-        Box::pin(async move { SinkError::Produce(self.producer.failed().await) })
+        Box::pin(async move {
+            let error = self.producer.failed().await;
+            self.unwritten(error)
+        })
     }
 
     fn dropped(&self) -> u64 {

@@ -154,6 +154,15 @@ pub enum SinkError {
     /// Records could not be written.
     #[error(transparent)]
     Produce(#[from] hapax_kafka::producer::ProduceError),
+    /// The broker knows a newer identity under the id that a lane writes on.
+    #[error("writing under {id}: another writer has taken the id, or its transaction has timed out")]
+    Taken {
+        /// The id.
+        id: String,
+        /// The answer.
+        #[source]
+        source: Box<hapax_kafka::producer::ProduceError>,
+    },
     /// A lane could not get the identity for its next transaction.
     #[error(transparent)]
     Init(#[from] hapax_kafka::transaction::InitError),

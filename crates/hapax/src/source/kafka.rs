@@ -16,7 +16,9 @@ use hapax_commit::{Name, Position, Positions, SplitId, TopicId};
 use hapax_host::Deadline;
 use hapax_kafka::{
     Client, Isolation,
-    admin::{OffsetSpec, list_offsets},
+    admin::{
+        ConfigResource, EpochEnd, LeaderEpochOf, OffsetSpec, describe_configs, epoch_ends, list_offsets,
+    },
     fetch::{Fetcher, FetcherConfig, TopicPartition},
 };
 use std::{
@@ -280,7 +282,64 @@ impl KafkaSource {
                 _ => return Err(gone("the topic has fewer partitions than before".into())),
             }
         }
+        self.check_epochs(client, &topics, positions).await
+    }
+
+    /// Are the records before the positions still those that were read (KIP-320)? A replica that did not have them all may
+    /// have become the leader, and others may stand in their place. Of a topic that was made again that is not asked.
+    async fn check_epochs(
+        &self,
+        client: &Client,
+        topics: &[SourceTopic],
+        positions: &Positions,
+    ) -> Result<(), SourceError> {
+        let is_same = |topic: &str, id: Option<TopicId>| {
+            let found = topics.iter().find(|found| found.topic == topic);
+            found.is_some_and(|found| id.is_none_or(|id| id == found.record.topic_id))
+        };
+        let asked =
+            positions.iter().filter(|(_, position)| !position.at_end()).filter_map(|(split, position)| {
+                let (topic, partition) =
+                    self.place(split).filter(|(topic, _)| is_same(topic, position.topic_id))?;
+                let leader_epoch = position.leader_epoch?;
+                Some((split, position, LeaderEpochOf { topic, partition, leader_epoch }))
+            });
+        let asked: Vec<_> = asked.collect();
+        let wanted: Vec<_> = asked.iter().map(|(_, _, wanted)| *wanted).collect();
+        let deadline = Deadline::after(client.host().now(), Some(limits::REPORT_EVERY * 3));
+        let ends = match epoch_ends(client, &wanted, deadline).await {
+            Err(error) if error.is_withheld() => {
+                tracing::warn!(source = %self.name, "whether its partitions were truncated cannot be told: {error}");
+                return Ok(());
+            }
+            ends => ends?,
+        };
+        for ((split, position, wanted), end) in asked.into_iter().zip(ends) {
+            let kept = match is_kept(position.next, wanted.leader_epoch, end) {
+                Kept::Yes => true,
+                Kept::No => false,
+                Kept::UnlessCompacted => self.is_compacted(client, wanted.topic).await,
+            };
+            if !kept {
+                return Err(gone(split, position.next, truncated(&wanted, end)));
+            }
+        }
         Ok(())
+    }
+
+    /// Where that is not told it is taken for granted: nobody could go on otherwise.
+    async fn is_compacted(&self, client: &Client, topic: &str) -> bool {
+        const KEY: &str = "cleanup.policy";
+        let deadline = Deadline::after(client.host().now(), Some(limits::REPORT_EVERY * 3));
+        match describe_configs(client, ConfigResource::Topic(topic), &[KEY], deadline).await {
+            Ok(configs) => {
+                configs.get(KEY).and_then(Option::as_deref).is_none_or(|it| it.contains("compact"))
+            }
+            Err(error) => {
+                tracing::warn!(source = %self.name, topic, "whether it is compacted cannot be told: {error}");
+                true
+            }
+        }
     }
 }
 
@@ -305,6 +364,44 @@ fn named(offsets: &BTreeMap<String, BTreeMap<i32, i64>>, (topic, partition): &(S
 
 fn gone(split: &SplitId, position: impl fmt::Display, reason: String) -> SourceError {
     SourceError::Gone { place: format!("source {}: position {position}", split.0), reason }
+}
+
+/// What the end of the epoch under which records were read up to `next` says of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    Yes,
+    No,
+    /// The log goes further, and has nothing of that epoch: on a replica that came later, where the cleaner has removed all
+    /// that it wrote; otherwise because the log never had it.
+    UnlessCompacted,
+}
+
+fn is_kept(next: u64, read_under: i32, end: Option<EpochEnd>) -> Kept {
+    match end {
+        None => Kept::No,
+        Some(end) if unsigned(end.offset) < next => Kept::No,
+        Some(end) if end.leader_epoch < read_under => Kept::UnlessCompacted,
+        Some(_) => Kept::Yes,
+    }
+}
+
+fn truncated(read: &LeaderEpochOf<'_>, end: Option<EpochEnd>) -> String {
+    let LeaderEpochOf { topic, partition, leader_epoch } = read;
+    let found = match end {
+        None => "its leader knows no epoch of that number by now".to_owned(),
+        Some(end) if end.leader_epoch == *leader_epoch => {
+            format!("that epoch ends at offset {} by now", end.offset)
+        }
+        Some(end) => format!(
+            "its leader has nothing of that epoch by now, and of epoch {} up to offset {}",
+            end.leader_epoch, end.offset
+        ),
+    };
+    format!(
+        "topic {topic} partition {partition} was read up to there under leader epoch {leader_epoch}, and {found}: it was \
+         truncated (an unclean leader election?), so other records may stand where the job has read; go back to a checkpoint \
+         from before that (hapax checkpoint list, hapax run --from), or begin anew with --fresh"
+    )
 }
 
 fn unsigned(offset: i64) -> u64 {
@@ -371,12 +468,10 @@ impl Source for KafkaSource {
     ) -> BoxFuture<'a, Result<Box<dyn Reader>, SourceError>> {
         Box::pin(async move {
             let client = cx.clusters.client(&self.cluster).await?;
-            let counts: HashMap<String, i32> = self
-                .found(&client)
-                .await?
-                .into_iter()
-                .map(|topic| (topic.topic, topic.record.partitions))
-                .collect();
+            let topics = self.found(&client).await?;
+            self.check_epochs(&client, &topics, &positions).await?;
+            let counts: HashMap<String, i32> =
+                topics.into_iter().map(|topic| (topic.topic, topic.record.partitions)).collect();
             let config = FetcherConfig { isolation: self.isolation, ..FetcherConfig::default() };
             let mut fetcher = Fetcher::start(client, config);
             let mut splits = HashMap::new();
@@ -425,5 +520,23 @@ impl KafkaReader {
 impl Reader for KafkaReader {
     fn next(&mut self) -> BoxFuture<'_, Result<Chunk, SourceError>> {
         Box::pin(self.read())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H37: read up to 110 under epoch 5.
+    #[test]
+    fn records_that_the_log_does_not_have_any_more_are_not_read_on_from() {
+        let end = |leader_epoch, offset| Some(EpochEnd { leader_epoch, offset });
+        let after = |end| is_kept(110, 5, end);
+        assert_eq!(after(end(5, 110)), Kept::Yes, "nothing came behind it");
+        assert_eq!(after(end(5, 150)), Kept::Yes, "more of the epoch");
+        assert_eq!(after(end(5, 109)), Kept::No, "the leader had one record less");
+        assert_eq!(after(end(4, 105)), Kept::No, "the leader never saw the epoch");
+        assert_eq!(after(end(4, 120)), Kept::UnlessCompacted, "and had more of the one before");
+        assert_eq!(after(None), Kept::No, "the leader is behind the epoch");
     }
 }

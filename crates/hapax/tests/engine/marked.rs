@@ -14,13 +14,14 @@ async fn mark(world: &World, handle: &Handle, partition: i32) {
         coordinator_epoch: 0,
     };
     let deadline = hapax_host::Deadline::after(client.host().now(), Some(Duration::from_secs(30)));
+    let unanswered = std::sync::atomic::AtomicBool::new(false);
     let written = hapax_kafka::transaction::write_end_marker(
         &client,
         &world.topic,
         partition,
         marker,
         deadline,
-        &std::sync::atomic::AtomicBool::new(false),
+        &unanswered,
     );
     written.await.unwrap();
 }

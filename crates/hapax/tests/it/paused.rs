@@ -1,7 +1,7 @@
 //! A whole job on one thread in paused time: what a simulator stands on.
 
 use crate::counting::{Counting, Remembering};
-use hapax::{Host, Job, RunOptions, Stopper, Summary};
+use hapax::{Host, Job, Progress, RunOptions, Stopper, Summary};
 use hapax_host::{RealFiles, RealNet};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -37,7 +37,8 @@ async fn two_shards_run_on_one_thread_in_paused_time() {
     let remembering = Remembering::default();
     let (summary, took) = run(&remembering, 50, 1).await;
     assert!(summary.finished);
-    assert_eq!((summary.progress.records_in, summary.progress.records_out), (200, 200));
+    let Progress { records_in, records_out, repeated, .. } = summary.progress;
+    assert_eq!((records_in, records_out, repeated), (200, 200, 0));
     // Two shards, a record a second each: a hundred virtual seconds, in no real time to speak of.
     assert!(took >= Duration::from_secs(100) && took < Duration::from_secs(130), "{took:?}");
     let times = times_seen(&remembering);
@@ -60,6 +61,7 @@ async fn a_failed_run_is_followed_by_another_from_the_last_checkpoint() {
     let again = times.values().filter(|&&times| times == 2).count();
     assert!(again > 0 && again <= 40, "only what lay behind the last checkpoint is read again: {again}");
     assert!(times.values().all(|&times| times <= 2));
+    assert_eq!(summary.progress.repeated, again as u64, "each of them is counted, and no other");
     assert_eq!(remembering.0.lock().unwrap().fail_at, None, "the fault fired");
 }
 

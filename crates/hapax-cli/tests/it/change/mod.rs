@@ -2,6 +2,7 @@
 //!
 //! Played on the broker of this repository, and in its core on Apache Kafka, with librdkafka as the reader.
 
+mod again;
 mod carried;
 mod claims;
 mod fork;
@@ -11,3 +12,4 @@ mod pipeline;
 mod restore;
 mod scene;
 mod shards;
+mod truncation;

@@ -247,7 +247,7 @@ impl World {
         run.lanes = (0..SHARDS).map(|shard| Lane::new(config(shard), identities(shard))).collect();
         let shard = |shard| Shard { next: done.start.positions[&split(shard)].next, ..Shard::default() };
         run.shards = (0..SHARDS).map(shard).collect();
-        let config = CohortConfig { shards: shard_ids, budget_ms: 1 };
+        let config = CohortConfig { shards: shard_ids, lifetime_ms: None };
         run.machine = Machine::Cohort(Box::new(Cohort::new(config, done.start)));
     }
 

@@ -219,7 +219,7 @@ impl Drive<'_> {
                 "job {}: {id} has an identity that is not of this process ({described:?}): taken over, as it seems",
                 self.decider.start.plan.name
             );
-            self.failed(shard, JobError::Run { code: Code::Disturbed, message });
+            self.failed(shard, JobError::IdTaken { id: id.to_string(), message });
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{TransactionDecider, home::Carried, identity::marker_of};
 use crate::{
     decider::told,
-    error::{Code, JobError},
+    error::{Code, JobError, with_causes},
     limits,
 };
 use hapax_commit::{CarriedPositions, Epoch, Name, ledger::Carrier};
@@ -106,10 +106,12 @@ impl Ending {
             }
             Some(_) | None => String::new(),
         };
-        JobError::kafka(
-            format!("committing the offsets of group {} in transaction {id}{hint}", self.group),
-            error,
-        )
+        let attempted = format!("committing the offsets of group {} in transaction {id}{hint}", self.group);
+        if error.is_superseded() {
+            let message = format!("job {}: {attempted}: {}", self.job, with_causes(&error));
+            return JobError::IdTaken { id: id.to_owned(), message };
+        }
+        JobError::kafka(attempted, error)
     }
 
     /// EndTxn(commit), until the answer is definite.
@@ -121,14 +123,15 @@ impl Ending {
 
     /// Nothing is lost: what is not committed is read and written again.
     pub(super) fn not_committed(&self, epoch: Epoch, carrier: &Carrier, answer: &EndTxnAnswer) -> JobError {
-        JobError::Run {
-            code: Code::Disturbed,
-            message: format!(
-                "job {}: the transaction {} of epoch {epoch} was not committed as far as is known ({answer:?}): timed out, \
-                 or taken over; the next run reads what is committed and goes on from there",
-                self.job, carrier.transactional_id
-            ),
+        let message = format!(
+            "job {}: the transaction {} of epoch {epoch} was not committed as far as is known ({answer:?}): timed out, \
+             or taken over; the next run reads what is committed and goes on from there",
+            self.job, carrier.transactional_id
+        );
+        if let EndTxnAnswer::Superseded { .. } = answer {
+            return JobError::IdTaken { id: carrier.transactional_id.to_string(), message };
         }
+        JobError::Run { code: Code::Disturbed, message }
     }
 
     /// Waits until every partition knows of the commit: those with records, and that of the offsets.

@@ -13,6 +13,8 @@ mod running;
 mod scripted;
 mod silence;
 mod split;
+mod taken;
+mod undecided;
 mod unresolved;
 mod wire;
 
