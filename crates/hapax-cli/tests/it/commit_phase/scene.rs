@@ -79,6 +79,10 @@ impl<'a> Scene<'a> {
         self.die()?;
         self.await_lost_ends()?;
         let left = self.left()?;
+        // What the dead process had sent may be read late: until here, behind many answers to others.
+        if let Some(faults) = self.place.faults() {
+            faults.clear();
+        }
         let written = self.read(Isolation::ReadUncommitted);
         let Brought { silence, torn } = self.apply(&left)?;
         let began = Instant::now();
@@ -145,10 +149,16 @@ impl<'a> Scene<'a> {
         self.assert_missing_are_listed(written, torn, true);
     }
 
-    /// At K3 the request to end a lane is sent; where its lane is not to be committed, it gets lost on the way.
+    /// At K3 the request to end a lane is sent; where its lane is not to be committed, it gets lost on the way. So do those
+    /// of lanes that decide for themselves, when one of them is at its end.
     fn lose_ends(&self) {
-        let Cell { point, answer, lanes, .. } = self.cell;
-        if point != Point::K3EndTxnSent || answer == Answer::Committed {
+        let Cell { with, point, answer, lanes, .. } = self.cell;
+        let is_sent = match (point, with, lanes) {
+            (Point::K3EndTxnSent, _, _) => true,
+            (Point::K4Ended | Point::K5Proven, With::Transaction, Lanes::Mixed) => true,
+            (_, _, _) => false,
+        };
+        if !is_sent || answer == Answer::Committed {
             return;
         }
         let lost = match lanes {
@@ -158,10 +168,12 @@ impl<'a> Scene<'a> {
         for shard in lost {
             let id = format!("{}.main.{shard}.{}", self.job, EPOCH % 3);
             let rule = Rule::on(ApiKey::EndTxn).transactional_id(id);
-            // Under decider `transaction` the first one there is that of genesis.
-            let rule = match self.cell.with {
-                With::Transaction => rule.nth(2),
-                _ => rule.always(),
+            // Under decider `transaction` the first one of shard 0 there is that of genesis.
+            let rule = match (with, shard) {
+                (With::Transaction, 0) => rule.nth(2),
+                // Once: a run that does not die for it goes on.
+                (With::Transaction, _) => rule.nth(1),
+                (_, _) => rule.always(),
             };
             let faults = self.place.faults().expect("requests can be lost here");
             faults.add(rule.drop_request(Afterwards::Hang)).unwrap();
@@ -178,7 +190,6 @@ impl<'a> Scene<'a> {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        faults.clear();
         Ok(())
     }
 
@@ -403,6 +414,8 @@ fn pace(cell: Cell) -> (u64, u64) {
         (Brokers::Kafka, _) => (300, 40),
         // The epoch has records in every partition.
         (Brokers::Ours, Answer::Torn) => (1_500, 100),
+        // Each epoch waits for its journal.
+        (Brokers::Ours, _) if cell.with == With::Replay => (1_500, 100),
         (Brokers::Ours, _) => (4_000, 40),
     }
 }
