@@ -3,7 +3,7 @@
 
 use super::{
     plan::{Answer, With},
-    scene::{PATIENCE, Scene, TIMEOUT_MS},
+    scene::{PATIENCE, Scene, Unlucky},
 };
 use hapax_broker::{ApiKey, Rule, RuleGuard, Step};
 use hapax_commit::{Identity, TransactionVersion};
@@ -12,36 +12,43 @@ use hapax_kafka::{
     Client, ClientConfig,
     transaction::{self, Described, EndMarker, EndTxnAnswer, Lifetime, TransactionState},
 };
-use std::time::Instant;
+use std::sync::atomic::AtomicBool;
 use xtask::judge::{Outcome, Record};
 
-/// Longer than any transaction timeout.
-const A_MONTH_MS: i64 = 31 * 24 * 3_600 * 1_000;
-
-/// Where another producer writes.
-const ELSEWHERE: &str = "elsewhere";
+/// What lasts of an answer.
+#[derive(Default)]
+pub(super) struct Brought {
+    /// Coordinators tell nothing until it is dropped.
+    pub(super) silence: Option<RuleGuard>,
+    /// The partition of each torn transaction that readers do not see it in.
+    pub(super) torn: Vec<i32>,
+}
 
 impl Scene<'_> {
-    /// Brings the answer about for these ids. Coordinators that tell nothing do so until the guard is dropped.
-    pub(super) fn apply(&self, ids: &[String]) -> Option<RuleGuard> {
+    /// Brings the answer about for these ids.
+    pub(super) fn apply(&self, ids: &[String]) -> Result<Brought, Unlucky> {
+        let mut brought = Brought::default();
         match self.cell.answer {
             Answer::Open => {}
             Answer::Committed => ids.iter().for_each(|id| self.commit(id)),
             Answer::TimedOut => self.let_time_out(),
             Answer::Expired => {
                 self.let_time_out();
-                self.broker.step(Step::ExpireTransactionalIds).unwrap();
+                self.place.step(Step::ExpireTransactionalIds);
             }
             Answer::Terminated => ids.iter().for_each(|id| self.terminate(id)),
             Answer::Marked => ids.iter().for_each(|id| self.mark(id)),
+            Answer::Torn => brought.torn = ids.iter().map(|id| self.tear(id)).collect::<Result<_, _>>()?,
             Answer::Fenced => self.take(ids),
             Answer::Unknown => {
                 let rule = Rule::on(ApiKey::DescribeTransactions).always().error(15);
-                return Some(self.broker.faults().guard(rule).unwrap());
+                let faults = self.place.faults().expect("answers can be kept back here");
+                brought.silence = Some(faults.guard(rule).unwrap());
+                return Ok(brought);
             }
         }
         self.check(ids);
-        None
+        Ok(brought)
     }
 
     /// One of the lanes is committed, if the dead run has not done it; the rest is left.
@@ -60,7 +67,7 @@ impl Scene<'_> {
         let is_open = match self.cell.answer {
             Answer::Open | Answer::Marked | Answer::Unknown => true,
             Answer::TimedOut => self.cell.with == With::TwoPhase,
-            Answer::Committed | Answer::Terminated | Answer::Fenced | Answer::Expired => false,
+            Answer::Committed | Answer::Terminated | Answer::Torn | Answer::Fenced | Answer::Expired => false,
         };
         for id in ids {
             assert_eq!(open.contains(id), is_open, "{id} of {open:?}");
@@ -69,7 +76,7 @@ impl Scene<'_> {
 
     fn client<T>(&self, work: impl AsyncFnOnce(&Client) -> T) -> T {
         self.runtime.block_on(async {
-            let bootstrap = ClientConfig::parse_bootstrap(&self.broker.bootstrap()).unwrap();
+            let bootstrap = ClientConfig::parse_bootstrap(&self.place.bootstrap()).unwrap();
             let client = Client::connect(Host::real(), ClientConfig::new(bootstrap)).await.unwrap();
             work(&client).await
         })
@@ -102,19 +109,14 @@ impl Scene<'_> {
             });
             assert!(matches!(answer, EndTxnAnswer::Committed { .. }), "{id}: {answer:?}");
         }
-        let began = Instant::now();
-        while self.open().contains(&id.to_owned()) {
-            assert!(began.elapsed() < PATIENCE, "{id} does not end");
-        }
+        self.place.await_ended(&self.job, Some(id));
         assert_eq!(self.described(id).0, TransactionState::CompleteCommit, "{id}");
     }
 
     fn let_time_out(&self) {
-        let lasting = self.cell.with == With::TwoPhase;
-        self.broker.jump_clock(if lasting { A_MONTH_MS } else { TIMEOUT_MS + 1_000 }).unwrap();
-        let began = Instant::now();
-        while !lasting && !self.open().is_empty() {
-            assert!(began.elapsed() < PATIENCE, "{:?}", self.open());
+        self.place.pass_timeouts(self.cell);
+        if self.cell.with != With::TwoPhase {
+            self.place.await_ended(&self.job, None);
         }
     }
 
@@ -128,33 +130,44 @@ impl Scene<'_> {
     fn mark(&self, id: &str) {
         let (_, identity, partitions) = self.described(id);
         assert!(!partitions.is_empty(), "{id} has written nothing");
+        for (topic, partitions) in &partitions {
+            for &partition in partitions {
+                self.write_abort_marker(identity, topic, partition);
+            }
+        }
+    }
+
+    /// The partition that is marked, of several in which the transaction has records.
+    fn tear(&self, id: &str) -> Result<i32, Unlucky> {
+        let (_, identity, partitions) = self.described(id);
+        let of_sink = partitions.into_iter().find(|(topic, _)| *topic == self.topic);
+        let written = of_sink.map(|(_, partitions)| partitions).unwrap_or_default();
+        let (Some(&marked), true) = (written.iter().max(), written.len() > 1) else {
+            return Err(Unlucky(format!("{id} has written in {written:?} and not in several partitions")));
+        };
+        self.write_abort_marker(identity, &self.topic, marked);
+        self.commit(id);
+        Ok(marked)
+    }
+
+    fn write_abort_marker(&self, identity: Identity, topic: &str, partition: i32) {
         let marker = EndMarker { identity, commit: false, coordinator_epoch: 0 };
         self.client(async |client| {
-            for (topic, partitions) in &partitions {
-                for &partition in partitions {
-                    let written = transaction::write_end_marker(
-                        client,
-                        topic,
-                        partition,
-                        marker,
-                        soon(client),
-                        &std::sync::atomic::AtomicBool::new(false),
-                    )
-                    .await;
-                    written.unwrap();
-                }
-            }
+            let unanswered = AtomicBool::new(false);
+            let written =
+                transaction::write_end_marker(client, topic, partition, marker, soon(client), &unanswered);
+            written.await.unwrap();
         });
     }
 
     /// As librdkafka does it that is configured with the ids of the job.
     fn take(&self, ids: &[String]) {
-        let bootstrap = self.broker.bootstrap();
-        self.judge.create_topic(&bootstrap, ELSEWHERE, 1, &[]).unwrap();
+        let (bootstrap, elsewhere) = (self.place.bootstrap(), format!("{}-elsewhere", self.job));
+        self.judge.create_topic(&bootstrap, &elsewhere, 1, &[]).unwrap();
         for id in ids {
             let records = [Record::value("foreign")];
             self.judge
-                .produce_transactional(&bootstrap, ELSEWHERE, &records, id, PATIENCE, Outcome::Abort)
+                .produce_transactional(&bootstrap, &elsewhere, &records, id, PATIENCE, Outcome::Abort)
                 .unwrap();
         }
     }

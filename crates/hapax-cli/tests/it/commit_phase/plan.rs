@@ -5,6 +5,7 @@
 
 use hapax::crash::Point;
 use std::fmt;
+use xtask::kafka::Version;
 
 /// The epoch that the first run dies in.
 pub(crate) const EPOCH: u64 = 3;
@@ -39,6 +40,9 @@ pub(crate) enum Answer {
     /// An admin has written abort markers into their partitions (`kafka-transactions.sh abort`); their coordinator knows
     /// nothing of it.
     Marked,
+    /// An admin has written an abort marker into one partition of each, and somebody has committed them at their coordinator
+    /// since: readers do not see a part of them.
+    Torn,
     /// Another producer has taken the ids and aborted a transaction of its own under them.
     Fenced,
     /// As timed out, and the coordinator has forgotten the ids since.
@@ -62,9 +66,19 @@ pub(crate) enum Protocol {
     V2,
 }
 
+/// Whose brokers a cell is played on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Brokers {
+    /// Those of this repository: every cell.
+    Ours,
+    /// Apache Kafka, in the release whose protocol the cell has: the core.
+    Kafka,
+}
+
 /// A cell's coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
+    pub(crate) brokers: Brokers,
     pub(crate) with: With,
     pub(crate) point: Point,
     pub(crate) answer: Answer,
@@ -84,6 +98,9 @@ pub(crate) enum Expected {
     /// Facts exclude each other: the next run stops with exit code 4, nothing of the job is lost by that, and a person
     /// who aborts the transactions with `hapax txn abort --decided` brings it to the exact end.
     Contradiction,
+    /// Every next run stops with exit code 4 and an incident; when a person allows to go on without what readers do not see,
+    /// an incident lists exactly that.
+    StopsThenLists,
     /// The next run gives up within `start_timeout` and changes nothing; when answers come again, the one after it ends as
     /// exact.
     WaitsThenExact,
@@ -97,6 +114,7 @@ impl Expected {
             Self::StopsThenExact => "stops",
             Self::ListsMissing => "listed",
             Self::Contradiction => "a person",
+            Self::StopsThenLists => "stops, then listed",
             Self::WaitsThenExact => "waits",
         }
     }
@@ -142,12 +160,13 @@ impl With {
 }
 
 impl Answer {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Committed,
         Self::Open,
         Self::TimedOut,
         Self::Terminated,
         Self::Marked,
+        Self::Torn,
         Self::Fenced,
         Self::Expired,
         Self::Unknown,
@@ -160,6 +179,7 @@ impl Answer {
             Self::TimedOut => "timed out",
             Self::Terminated => "terminated by an admin",
             Self::Marked => "marked by an admin",
+            Self::Torn => "committed, one partition marked before",
             Self::Fenced => "fenced",
             Self::Expired => "id expired",
             Self::Unknown => "no answer",
@@ -194,12 +214,24 @@ impl Protocol {
             Self::V2 => 2,
         }
     }
+
+    /// The release of Apache Kafka that speaks it.
+    pub(crate) fn release(self) -> Version {
+        match self {
+            Self::V1 => Version::V3_9,
+            Self::V2 => Version::V4_4,
+        }
+    }
 }
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { with, point, answer, lanes, protocol } = self;
-        write!(f, "{} {point} {} {} {protocol:?}", with.name(), answer.name(), lanes.name())
+        let Self { brokers, with, point, answer, lanes, protocol } = self;
+        write!(f, "{} {point} {} {} {protocol:?}", with.name(), answer.name(), lanes.name())?;
+        match brokers {
+            Brokers::Ours => Ok(()),
+            Brokers::Kafka => write!(f, " on kafka {}", protocol.release()),
+        }
     }
 }
 
@@ -218,15 +250,20 @@ pub(crate) fn in_doubt(point: Point) -> Option<u64> {
 }
 
 impl Cell {
-    /// Every combination, also those that are none.
+    /// The core on Apache Kafka, and every combination on our brokers, also those that are none.
     pub(crate) fn all() -> Vec<Self> {
+        [Self::core(), Self::of_ours()].concat()
+    }
+
+    fn of_ours() -> Vec<Self> {
+        let brokers = Brokers::Ours;
         let mut cells = Vec::new();
         for with in With::ALL {
             for point in Point::COMMIT.into_iter().chain([Point::K1oOffsetsTaken]) {
                 for answer in Answer::ALL {
                     for lanes in Lanes::ALL {
                         for protocol in Protocol::ALL {
-                            cells.push(Self { with, point, answer, lanes, protocol });
+                            cells.push(Self { brokers, with, point, answer, lanes, protocol });
                         }
                     }
                 }
@@ -235,8 +272,43 @@ impl Cell {
         cells
     }
 
+    /// Each pair of strategy and answer on each release of Apache Kafka, with one lane on the one and mixed lanes on the
+    /// other, by turns.
+    fn core() -> Vec<Self> {
+        let mut cells = Vec::new();
+        for (row, with) in With::ALL.into_iter().enumerate() {
+            for (column, answer) in Answer::ALL.into_iter().enumerate() {
+                for (turn, lanes) in Lanes::ALL.into_iter().enumerate() {
+                    let protocol = Protocol::ALL[(row + column + turn) % Protocol::ALL.len()];
+                    let point = Self::main_point(with, answer);
+                    cells.push(Self { brokers: Brokers::Kafka, with, point, answer, lanes, protocol });
+                }
+            }
+        }
+        cells
+    }
+
+    /// Where an epoch is decided and nothing ended, or its positions are in its transaction; for a commit of decider
+    /// `transaction`, where it is sent.
+    pub(crate) fn main_point(with: With, answer: Answer) -> Point {
+        match (with, answer) {
+            (With::Transaction, Answer::Committed) => Point::K3EndTxnSent,
+            (With::Transaction, _) => Point::K1oOffsetsTaken,
+            _ => Point::K2Decided,
+        }
+    }
+
     /// What it must come to, or why there is no such cell.
     pub(crate) fn expected(self) -> Result<Expected, &'static str> {
+        match (self.brokers, self.with, self.answer) {
+            (Brokers::Kafka, With::TwoPhase, _) => {
+                return Err("Apache Kafka cannot keep what is prepared, so two_phase is refused (E0206)");
+            }
+            (Brokers::Kafka, _, Answer::Expired) => {
+                return Err("Apache Kafka forgets an id after seven days, and no clock jumps");
+            }
+            (Brokers::Ours | Brokers::Kafka, _, _) => {}
+        }
         if self.with == With::Transaction {
             return self.transaction_decides();
         }
@@ -252,7 +324,7 @@ impl Cell {
             (
                 Point::K4Ended,
                 Lanes::One,
-                Answer::Open | Answer::TimedOut | Answer::Terminated | Answer::Marked,
+                Answer::Open | Answer::TimedOut | Answer::Terminated | Answer::Marked | Answer::Torn,
             ) => Err("the transaction is committed there"),
             (Point::K4Ended, Lanes::One, Answer::Committed | Answer::Fenced | Answer::Expired) => {
                 Ok(Expected::Exact)
@@ -266,6 +338,9 @@ impl Cell {
         match (self.point, self.lanes, self.answer) {
             (Point::K1bUnstored | Point::K1bStored | Point::K2Decided | Point::K2bBetweenLanes, _, _) => {
                 Err("decider transaction has no manifest, so the point is not there")
+            }
+            (_, _, Answer::Torn) => {
+                Err("the positions are committed with what readers see, and nobody can tell what they do not")
             }
             (Point::K0BeforeFlush | Point::K1Prepared | Point::K1oOffsetsTaken, _, Answer::Committed) => {
                 Err("the commit is not asked for before K3")
@@ -285,7 +360,9 @@ impl Cell {
                 Err("nothing is in doubt, so no strategy is asked")
             }
             (_, Lanes::Mixed, _) => Err("nothing is decided, so lanes have no fate to share"),
-            (_, _, Answer::Committed) => Err("nothing is decided, so no request can commit it"),
+            (_, _, Answer::Committed | Answer::Torn) => {
+                Err("nothing is decided, so no request can commit it")
+            }
             (With::TwoPhase, _, Answer::Expired) => Err("an id with a transaction open does not expire"),
             (_, _, Answer::Unknown) => Err("what is not in doubt is cleared, and nobody asks about it"),
             (With::Resume | With::TwoPhase | With::Transaction, Lanes::One, _) => Ok(Expected::Exact),
@@ -297,6 +374,7 @@ impl Cell {
             Answer::Committed | Answer::Open => return Ok(Expected::Exact),
             Answer::Unknown => return Ok(Expected::WaitsThenExact),
             Answer::Marked => return Ok(Expected::Contradiction),
+            Answer::Torn => return Ok(self.torn()),
             Answer::TimedOut if self.with == With::TwoPhase => return Ok(Expected::Exact),
             Answer::Expired if self.with == With::TwoPhase => {
                 return Err("an id with a transaction open does not expire");
@@ -310,5 +388,16 @@ impl Cell {
             With::SetAside | With::Abandon => Expected::ListsMissing,
             With::Transaction => unreachable!("nothing is in doubt there"),
         })
+    }
+
+    /// What is committed in part can neither be taken back nor written again.
+    fn torn(self) -> Expected {
+        match self.with {
+            With::Resume | With::Rewind | With::Rewrite | With::Replay | With::TwoPhase => {
+                Expected::StopsThenLists
+            }
+            With::SetAside | With::Abandon => Expected::ListsMissing,
+            With::Transaction => unreachable!("nothing is in doubt there"),
+        }
     }
 }

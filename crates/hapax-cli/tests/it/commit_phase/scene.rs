@@ -1,22 +1,26 @@
 //! One cell, played: a bounded job that dies at its point in its third epoch, what becomes of its transactions, and the
 //! runs that follow, audited by librdkafka.
 
-use super::plan::{Answer, Cell, EPOCH, Expected, Lanes, With, in_doubt};
-use crate::command_line::{Bench, Ended, hapax};
+use super::{
+    answer::Brought,
+    place::Place,
+    plan::{Answer, Brokers, Cell, EPOCH, Expected, Lanes, With, in_doubt},
+};
+use crate::{
+    command_line::{Bench, Ended, hapax},
+    harness::unique,
+};
 use hapax::crash::Point;
-use hapax_broker::{Afterwards, ApiKey, Broker, Rule, ServerOptions, Settings};
+use hapax_broker::{Afterwards, ApiKey, Rule, Step};
 use std::{
-    fs, thread,
+    collections::BTreeSet,
+    fs,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 use tokio::runtime::{Builder, Runtime};
-use xtask::{
-    judge::{Isolation, Judge, Read},
-    kafka::transactions,
-};
-
-/// Of the jobs: the broker's clock jumps over it.
-pub(super) const TIMEOUT_MS: i64 = 60_000;
+use xtask::judge::{Isolation, Judge, Read};
 
 /// Everything takes seconds; this covers a machine that is busy with other tests.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,48 +32,45 @@ pub(super) const GOES_ON_WITHIN: Duration = Duration::from_secs(30);
 const REQUEST_ARRIVES_WITHIN: Duration = Duration::from_secs(2);
 
 const RECORDS: u64 = 1_200;
-const JOB: &str = "cell";
-const TOPIC: &str = "out";
+
+/// So that a transaction can be torn.
+const PARTITIONS_OF_A_LANE: u64 = 2;
 
 /// What a cell that cannot be played as wanted is worth: it is played again.
 pub(super) struct Unlucky(pub(super) String);
 
 pub(super) struct Scene<'a> {
     pub(super) cell: Cell,
-    pub(super) broker: Broker,
+    pub(super) place: Place,
     pub(super) runtime: Runtime,
     pub(super) judge: &'a Judge,
+    pub(super) job: String,
+    pub(super) topic: String,
     bench: Bench,
 }
+
+/// Offset and number of each record, by partition.
+type Log = Vec<Vec<(i64, u64)>>;
 
 impl<'a> Scene<'a> {
     /// A broker, its topic, and a job that is not started.
     pub(super) fn new(cell: Cell, name: &str, judge: &'a Judge) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let two_phase = cell.with == With::TwoPhase;
-        let settings = Settings {
-            transaction_version: cell.protocol.level(),
-            two_phase_commit: two_phase,
-            ..Settings::default()
-        };
-        let broker = runtime.block_on(Broker::start(settings, ServerOptions::default())).unwrap();
-        let partitions = cell.lanes.count();
-        judge.create_topic(&broker.bootstrap(), TOPIC, partitions as u32, &[]).unwrap();
-        let list: Vec<String> = cell.with.list().iter().map(|name| format!("{name:?}")).collect();
-        let decider = match cell.with {
-            With::Transaction => "decider = \"transaction\"".to_owned(),
-            _ => format!("recovery = [{}]", list.join(", ")),
-        };
-        let text = format!(
-            "job = \"{JOB}\"\ntransaction_timeout = \"{TIMEOUT_MS}ms\"\n{decider}\n\
-             [checkpoint]\nstore = \"file://PATH/store\"\ninterval = \"40ms\"\n\
-             [cluster.main]\nbrokers = \"{}\"\ntwo_phase = {two_phase}\n[run]\nstart_timeout = \"20s\"\n[[source]]\n\
-             generator = {{ count = {RECORDS}, rate = 4000, partitions = {partitions}, value = '{{\"id\":$id}}' }}\n\
-             [[sink]]\ntopic = \"{TOPIC}\"\npartition = \"keep\"\njournal = {}\n",
-            broker.bootstrap(),
-            cell.with == With::Replay,
-        );
-        Self { cell, broker, runtime, judge, bench: Bench::new(&format!("commit-phase/{name}"), &text) }
+        let place = Place::of(cell, &runtime);
+        let job = unique(&format!("cell-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let topic = format!("{job}-out");
+        judge.create_topic(&place.bootstrap(), &topic, partitions(cell) as u32, &[]).unwrap();
+        let text = pipeline(cell, &place, &job, &topic);
+        Self {
+            cell,
+            place,
+            runtime,
+            judge,
+            job,
+            topic,
+            bench: Bench::new(&format!("commit-phase/{name}"), &text),
+        }
     }
 
     /// The cell, from the death of the first run to the audit.
@@ -78,7 +79,12 @@ impl<'a> Scene<'a> {
         self.die()?;
         self.await_lost_ends()?;
         let left = self.left()?;
-        let silence = self.apply(&left);
+        // What the dead process had sent may be read late: until here, behind many answers to others.
+        if let Some(faults) = self.place.faults() {
+            faults.clear();
+        }
+        let written = self.read(Isolation::ReadUncommitted);
+        let Brought { silence, torn } = self.apply(&left)?;
         let began = Instant::now();
         match expected {
             Expected::Exact => {
@@ -95,7 +101,11 @@ impl<'a> Scene<'a> {
             Expected::ListsMissing => {
                 self.run(&[]).ends_well();
                 assert!(began.elapsed() < GOES_ON_WITHIN, "it took {:?}", began.elapsed());
-                self.assert_missing_are_listed();
+                self.assert_missing_are_listed(&written, &torn, self.cell.with == With::SetAside);
+            }
+            Expected::StopsThenLists => {
+                (0..2).for_each(|_| self.run(&[]).says(4, "E0404"));
+                self.give_up_torn(&written, &torn);
             }
             Expected::Contradiction => {
                 self.run(&[]).says(4, "E0404");
@@ -106,7 +116,11 @@ impl<'a> Scene<'a> {
                 self.assert_exact();
             }
             Expected::WaitsThenExact => {
-                self.run(&["--set", "run.start_timeout=1500ms"]).says(3, "E0301");
+                let gives_up = match self.cell.brokers {
+                    Brokers::Ours => "run.start_timeout=1500ms",
+                    Brokers::Kafka => "run.start_timeout=5s",
+                };
+                self.run(&["--set", gives_up]).says(3, "E0301");
                 drop(silence);
                 self.run(&[]).ends_well();
                 self.assert_exact();
@@ -115,10 +129,36 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// At K3 the request to end a lane is sent; where its lane is not to be committed, it gets lost on the way.
+    /// By a person who reads the incident. Where a journal is kept it is needed, since the log's cleaner takes aborted
+    /// records first.
+    fn give_up_torn(&self, written: &Log, torn: &[i32]) {
+        if self.cell.with != With::Replay {
+            self.run(&["--recover", "abandon"]).ends_well();
+            return self.assert_missing_are_listed(written, torn, false);
+        }
+        let is_cleaned = self.cell.brokers == Brokers::Ours;
+        if is_cleaned {
+            for partition in 0..partitions(self.cell) as i32 {
+                self.place.step(Step::Compact { topic: self.topic.clone(), partition });
+            }
+        }
+        let ended = self.run(&["--recover", "set-aside"]).ends_well();
+        let origin =
+            if is_cleaned { "records aside, from the journal" } else { "records aside, from the log" };
+        assert!(ended.err.contains(origin), "{}", ended.err);
+        self.assert_missing_are_listed(written, torn, true);
+    }
+
+    /// At K3 the request to end a lane is sent; where its lane is not to be committed, it gets lost on the way. So do those
+    /// of lanes that decide for themselves, when one of them is at its end.
     fn lose_ends(&self) {
-        let Cell { point, answer, lanes, .. } = self.cell;
-        if point != Point::K3EndTxnSent || answer == Answer::Committed {
+        let Cell { with, point, answer, lanes, .. } = self.cell;
+        let is_sent = match (point, with, lanes) {
+            (Point::K3EndTxnSent, _, _) => true,
+            (Point::K4Ended | Point::K5Proven, With::Transaction, Lanes::Mixed) => true,
+            (_, _, _) => false,
+        };
+        if !is_sent || answer == Answer::Committed {
             return;
         }
         let lost = match lanes {
@@ -126,28 +166,30 @@ impl<'a> Scene<'a> {
             Lanes::Mixed => 1..lanes.count(),
         };
         for shard in lost {
-            let id = format!("{JOB}.main.{shard}.{}", EPOCH % 3);
+            let id = format!("{}.main.{shard}.{}", self.job, EPOCH % 3);
             let rule = Rule::on(ApiKey::EndTxn).transactional_id(id);
-            // Under decider `transaction` the first one there is that of genesis.
-            let rule = match self.cell.with {
-                With::Transaction => rule.nth(2),
-                _ => rule.always(),
+            // Under decider `transaction` the first one of shard 0 there is that of genesis.
+            let rule = match (with, shard) {
+                (With::Transaction, 0) => rule.nth(2),
+                // Once: a run that does not die for it goes on.
+                (With::Transaction, _) => rule.nth(1),
+                (_, _) => rule.always(),
             };
-            self.broker.faults().add(rule.drop_request(Afterwards::Hang)).unwrap();
+            let faults = self.place.faults().expect("requests can be lost here");
+            faults.add(rule.drop_request(Afterwards::Hang)).unwrap();
         }
     }
 
     /// The one lane's request has got lost. Of several lanes the run may have died before it sent the others'.
     fn await_lost_ends(&self) -> Result<(), Unlucky> {
+        let Some(faults) = self.place.faults() else { return Ok(()) };
         let began = Instant::now();
-        let faults = self.broker.faults();
         while self.cell.lanes == Lanes::One && !faults.unfired().is_empty() {
             if began.elapsed() > REQUEST_ARRIVES_WITHIN {
                 return Err(Unlucky("the request of K3 did not leave the process".to_owned()));
             }
             thread::sleep(Duration::from_millis(5));
         }
-        faults.clear();
         Ok(())
     }
 
@@ -202,7 +244,7 @@ impl<'a> Scene<'a> {
     /// Under decider `transaction`: the ids that the answer is about, of whichever shards it can be about.
     fn carriers(&self) -> Result<Vec<String>, Unlucky> {
         let Cell { point, answer, lanes, .. } = self.cell;
-        let of_epoch = (0..lanes.count()).map(|shard| format!("{JOB}.main.{shard}.{}", EPOCH % 3));
+        let of_epoch = (0..lanes.count()).map(|shard| format!("{}.main.{shard}.{}", self.job, EPOCH % 3));
         let is_over = matches!(point, Point::K4Ended | Point::K5Proven);
         let carriers: Vec<String> = match (answer, lanes) {
             (Answer::Committed, Lanes::One) => of_epoch.collect(),
@@ -225,10 +267,9 @@ impl<'a> Scene<'a> {
         Checked(hapax(&[&["txn", arguments[0], file], &arguments[1..]].concat()))
     }
 
-    /// Ids that a coordinator has a transaction open under.
+    /// Ids of the job that a coordinator has a transaction open under.
     pub(super) fn open(&self) -> Vec<String> {
-        let listed = transactions(&self.broker.bootstrap()).unwrap();
-        listed.into_iter().filter(|one| one.is_open()).map(|one| one.id).collect()
+        self.place.open(&self.job)
     }
 
     fn in_doubt(&self, epoch: u64) -> Vec<String> {
@@ -238,8 +279,8 @@ impl<'a> Scene<'a> {
         doubt.map(|one| one["id"].as_str().unwrap().to_owned()).collect()
     }
 
-    fn read(&self, isolation: Isolation) -> Vec<Vec<(i64, u64)>> {
-        let read = self.judge.read_all(&self.broker.bootstrap(), TOPIC, isolation);
+    fn read(&self, isolation: Isolation) -> Log {
+        let read = self.judge.read_all(&self.place.bootstrap(), &self.topic, isolation);
         let mut partitions = read.unwrap();
         partitions.sort_by_key(|partition| partition.bounds.partition);
         let id = |read: &Read| {
@@ -251,13 +292,13 @@ impl<'a> Scene<'a> {
 
     /// What partition `first` is to hold.
     fn wanted(&self, first: u64) -> Vec<u64> {
-        (first..RECORDS).step_by(self.cell.lanes.count() as usize).collect()
+        (first..RECORDS).step_by(partitions(self.cell) as usize).collect()
     }
 
     /// Every record once and in its order, and nothing open.
     fn assert_exact(&self) {
         let found = self.read(Isolation::ReadCommitted);
-        assert_eq!(found.len() as u64, self.cell.lanes.count());
+        assert_eq!(found.len() as u64, partitions(self.cell));
         for (partition, found) in (0..).zip(found) {
             let found: Vec<u64> = found.into_iter().map(|(_, id)| id).collect();
             assert_eq!(found, self.wanted(partition), "partition {partition}");
@@ -265,20 +306,22 @@ impl<'a> Scene<'a> {
         assert_eq!(self.open(), [""; 0]);
     }
 
-    /// Readers see all but the records at the offsets that the incident names, once and in order.
-    fn assert_missing_are_listed(&self) {
+    /// Readers see all but the records at the offsets that the incident names, once and in order; of what is torn, it names
+    /// the partitions that were marked and no other.
+    fn assert_missing_are_listed(&self, written: &Log, torn: &[i32], is_kept: bool) {
         let incidents = self.incidents();
         let given_up: Vec<_> = incidents.iter().filter(|one| one["code"] == "E0409").collect();
         let [incident] = given_up.as_slice() else { panic!("{incidents:?}") };
-        let written = self.read(Isolation::ReadUncommitted);
+        let lanes = incident["in_doubt"].as_array().unwrap();
+        let parts: Vec<_> =
+            lanes.iter().flat_map(|lane| lane["handle"]["partitions"].as_array().unwrap()).collect();
+        if self.cell.answer == Answer::Torn {
+            let named: BTreeSet<_> = parts.iter().map(|part| part["partition"].as_i64().unwrap()).collect();
+            assert_eq!(named, torn.iter().copied().map(i64::from).collect(), "{incident}");
+        }
         let mut listed = vec![Vec::new(); written.len()];
-        for part in incident["in_doubt"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .flat_map(|lane| lane["handle"]["partitions"].as_array().unwrap())
-        {
-            assert_eq!(part["topic"], TOPIC);
+        for part in parts {
+            assert_eq!(part["topic"], self.topic);
             let partition = part["partition"].as_u64().unwrap() as usize;
             let (first, last) =
                 (part["first_offset"].as_i64().unwrap(), part["last_offset"].as_i64().unwrap());
@@ -294,13 +337,13 @@ impl<'a> Scene<'a> {
                 self.wanted(partition).into_iter().filter(|id| !missing.contains(id)).collect();
             assert_eq!(found, wanted, "partition {partition}");
         }
-        self.assert_set_aside(listed.concat());
+        self.assert_set_aside(listed.concat(), is_kept);
         assert_eq!(self.open(), [""; 0]);
     }
 
-    fn assert_set_aside(&self, mut missing: Vec<u64>) {
+    fn assert_set_aside(&self, mut missing: Vec<u64>, is_kept: bool) {
         let kept = self.files("ndjson");
-        if self.cell.with != With::SetAside {
+        if !is_kept {
             assert!(kept.is_empty(), "{kept:?}");
             return;
         }
@@ -328,6 +371,52 @@ impl<'a> Scene<'a> {
             files.filter(|path| path.extension().is_some_and(|found| found == extension)).collect();
         files.sort();
         files
+    }
+}
+
+/// Of the topic that is written.
+fn partitions(cell: Cell) -> u64 {
+    cell.lanes.count() * PARTITIONS_OF_A_LANE
+}
+
+fn pipeline(cell: Cell, place: &Place, job: &str, topic: &str) -> String {
+    let list: Vec<String> = cell.with.list().iter().map(|name| format!("{name:?}")).collect();
+    let decider = match cell.with {
+        With::Transaction => "decider = \"transaction\"".to_owned(),
+        _ => format!("recovery = [{}]", list.join(", ")),
+    };
+    let (rate, interval) = pace(cell);
+    // A key of its own in each record, so that compaction leaves every committed one.
+    let operator = match (cell.with, cell.answer) {
+        (With::Replay, Answer::Torn) => "[[operator]]\njq = \".\"\nkey = \".id | tostring\"\n",
+        _ => "",
+    };
+    format!(
+        "job = \"{job}\"\ntransaction_timeout = \"{timeout}ms\"\n{decider}\n\
+         [checkpoint]\nstore = \"file://PATH/store\"\ninterval = \"{interval}ms\"\n\
+         [cluster.main]\nbrokers = \"{brokers}\"\ntwo_phase = {two_phase}\n\
+         [run]\nstart_timeout = \"20s\"\nshards = {shards}\n[[source]]\n\
+         generator = {{ count = {RECORDS}, rate = {rate}, partitions = {partitions}, value = '{{\"id\":$id}}' }}\n\
+         {operator}[[sink]]\ntopic = \"{topic}\"\npartition = \"keep\"\njournal = {journal}\n",
+        timeout = place.timeout_ms(cell),
+        brokers = place.bootstrap_of_job(),
+        two_phase = cell.with == With::TwoPhase,
+        shards = cell.lanes.count(),
+        partitions = partitions(cell),
+        journal = cell.with == With::Replay,
+    )
+}
+
+/// Records a second and milliseconds between two checkpoints, so that there are at least five epochs.
+fn pace(cell: Cell) -> (u64, u64) {
+    match (cell.brokers, cell.answer) {
+        // Its first transactions take seconds on a busy machine.
+        (Brokers::Kafka, _) => (300, 40),
+        // The epoch has records in every partition.
+        (Brokers::Ours, Answer::Torn) => (1_500, 100),
+        // Each epoch waits for its journal.
+        (Brokers::Ours, _) if cell.with == With::Replay => (1_500, 100),
+        (Brokers::Ours, _) => (4_000, 40),
     }
 }
 
