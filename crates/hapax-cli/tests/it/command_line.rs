@@ -6,6 +6,8 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 use xtask::process::Supervised;
@@ -43,8 +45,27 @@ impl Ended {
     }
 }
 
+/// Longer than anything that ends by itself takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(400);
+
 pub(crate) fn hapax(arguments: &[&str]) -> Ended {
-    Ended::of(&Command::new(binary()).args(arguments).stdin(Stdio::null()).output().unwrap())
+    let mut command = Command::new(binary());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let pid = child.id();
+    let (ended, end) = mpsc::channel();
+    let waiting = thread::spawn(move || {
+        let output = child.wait_with_output().unwrap();
+        let _ = ended.send(());
+        output
+    });
+    let in_time = end.recv_timeout(LIMIT).is_ok();
+    if !in_time {
+        Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    }
+    let ended = Ended::of(&waiting.join().unwrap());
+    assert!(in_time, "{arguments:?} has not ended within {LIMIT:?}: {}", ended.err);
+    ended
 }
 
 /// A directory with a pipeline file in it.

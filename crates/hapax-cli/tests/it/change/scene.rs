@@ -116,6 +116,11 @@ impl Scene {
 
     /// Writes so many records more into each partition.
     pub(super) fn feed(&mut self, what: &str, count: usize) {
+        self.feed_with(what, count, &[]);
+    }
+
+    /// The same by a producer with this configuration: one that nobody has used yet.
+    pub(super) fn feed_with(&mut self, what: &str, count: usize, config: &[(&str, &str)]) {
         let topic = self.topic(what);
         let fed = self.fed.get_mut(what).unwrap();
         let mut records = Vec::new();
@@ -126,7 +131,7 @@ impl Scene {
             }
             *begun += count;
         }
-        Judge::shared().produce(&self.bootstrap, &topic, &records).unwrap();
+        Judge::shared().produce_with(&self.bootstrap, &topic, &records, config).unwrap();
     }
 
     /// The text of a pipeline that copies topics into `JOB-out`.

@@ -31,12 +31,17 @@ impl Case {
         assert!(report.is_exact(), "{when}: {report:?}");
     }
 
-    /// Dies at each point in turn, then comes to its end.
-    fn kill_at_every_point(&self, shards: usize, when: &str) {
+    /// Dies when it has come to each point so often, in turn; then comes to its end. So many of the points are reached at
+    /// least before everything is written.
+    fn kill_at_every_point(&self, shards: usize, reach: usize, least: u32, when: &str) {
+        let mut killed = 0;
         for point in Point::TRANSACTION {
-            let ended = self.run(&["--crash-at", &format!("{point}:{}", shards + 1)]);
+            let at = format!("{point}:{reach}");
+            let ended = self.run(&["--set", "checkpoint.interval=100ms", "--crash-at", &at]);
             assert!(matches!(ended.code, None | Some(0)), "{when} {point}: {}", ended.err);
+            killed += u32::from(ended.code.is_none());
         }
+        assert!(killed >= least, "{when}: {killed} kills");
         let ended = self.run(&[]);
         assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
         self.assert_carried(shards, when);
@@ -52,7 +57,8 @@ fn a_generators_positions_stand_beside_a_topic_of_their_own() {
             "[[source]]\ngenerator = {{ count = {TOTAL}, rate = 400, partitions = {PARTITIONS}, value = '{VALUE}' }}\n"
         );
         case.write("transaction_timeout = \"60s\"\n", &source);
-        case.kill_at_every_point(PARTITIONS as usize, &when);
+        let shards = PARTITIONS as usize;
+        case.kill_at_every_point(shards, shards + 1, 6, &when);
     }
 }
 
@@ -63,7 +69,8 @@ fn a_files_positions_stand_beside_a_topic_of_their_own() {
     (0..TOTAL).for_each(|id| writeln!(text, "{{\"id\":{id}}}").unwrap());
     fs::write(case.folder.join("in.ndjson"), text).unwrap();
     case.write("transaction_timeout = \"60s\"\n", "[[source]]\nfile = \"PATH/in.ndjson\"\n");
-    case.kill_at_every_point(1, "lines");
+    // All of it is one epoch, and is written when its commit was sent.
+    case.kill_at_every_point(1, 1, 3, "lines");
 }
 
 /// H13: the sink's cluster does not have the source's topics, and refuses offsets of them.

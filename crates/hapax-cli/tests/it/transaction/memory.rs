@@ -135,7 +135,6 @@ fn a_job_that_loses_its_store_when_brokers_have_forgotten_it_is_no_first_start()
 fn a_record_of_a_life_that_never_began_begins_no_job_that_has_run_without_it() {
     for lost in ["nothing", "offsets", "all"] {
         let case = Case::new(&format!("unbegun {lost}"), On::Ours(2), STORE);
-        let mut feed = case.feed();
         let rule = Rule::on(ApiKey::InitProducerId).always().error(53);
         let guard = case.hosted.as_ref().unwrap().broker.faults().guard(rule).unwrap();
         let ended = case.run(&["--set", "run.start_timeout=2s"]);
@@ -143,6 +142,7 @@ fn a_record_of_a_life_that_never_began_begins_no_job_that_has_run_without_it() {
         assert!(guard.fired() > 0 && case.store().join(&case.job).exists(), "the record is there");
         drop(guard);
         case.take_store();
+        let mut feed = case.feed();
         case.half_done();
         assert_eq!(feed.join().unwrap(), TOTAL);
         case.give_store();

@@ -78,6 +78,26 @@ fn a_shard_of_500_splits_dies_at_every_point_and_loses_nothing() {
     }
 }
 
+/// What it has put is nobody's once its successor has gone on.
+#[test]
+fn a_run_that_slept_with_its_object_put_changes_nothing_behind_its_successor() {
+    for (version, times_out) in [(0, false), (0, true), (2, false), (2, true)] {
+        let case = Case::of_many(&format!("asleep v{version} {times_out}"), version);
+        let mut asleep = case.start("asleep", &["--crash-at", "K1p:2:stop"]);
+        Case::await_crash(&mut asleep, Point::K1pPositionsPut, Mode::Stop);
+        if times_out {
+            case.let_time_out();
+        }
+        case.ends("its successor");
+        let (pointer, objects) = (case.pointer(), case.objects());
+        asleep.process().signal("CONT").unwrap();
+        asleep.demand_exit(5, PATIENCE).unwrap();
+        case.assert_all_out("awake");
+        assert_eq!((case.pointer(), case.objects()), (pointer.clone(), objects));
+        assert!(case.positions().join(pointer).exists());
+    }
+}
+
 /// The offsets never came: nothing points to the object, and a later run removes it behind its own.
 #[test]
 fn an_object_whose_offsets_were_never_sent_is_removed_behind_a_later_epoch() {
