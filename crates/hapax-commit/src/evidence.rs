@@ -223,6 +223,12 @@ impl PartitionLook {
         is_commit && self.topic == part.topic && self.partition == part.partition
     }
 
+    /// May a later look at this part of a handle see something else?
+    pub fn is_to_come(&self, part: &HandlePartition) -> bool {
+        let is_open = matches!(self.end, PartitionEnd::NoneYet | PartitionEnd::Unread(_));
+        is_open && self.topic == part.topic && self.partition == part.partition
+    }
+
     /// What was seen.
     pub fn in_words(&self) -> String {
         let Self { topic, partition, end } = self;

@@ -10,7 +10,7 @@ use crate::{
 use hapax_host::Deadline;
 use std::{
     ops::RangeInclusive,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 pub(crate) struct AskLeader<'a, R: Request> {
@@ -21,9 +21,9 @@ pub(crate) struct AskLeader<'a, R: Request> {
     pub(crate) request: &'a R,
     /// The partition's code; none where the answer has no entry for it.
     pub(crate) code: fn(&R::Response) -> Option<KafkaCode>,
-    /// True while a request is on its way that may be done later: also behind one whose answer was lost, and when the
-    /// future is dropped.
-    pub(crate) unanswered: Option<&'a AtomicBool>,
+    /// Counts requests that are on their way and may be done later: also those whose answer was lost, and of a future that
+    /// was dropped.
+    pub(crate) unanswered: Option<&'a AtomicUsize>,
 }
 
 impl<R: Request + Sync> AskLeader<'_, R> {
@@ -56,11 +56,13 @@ impl<R: Request + Sync> AskLeader<'_, R> {
         let connection = leader_connection(client, self.topic, self.partition, self.kind);
         let connection = retry.bounded(connection).await?;
         let version = connection.choose(R::KEY, self.versions.clone())?;
-        let before = self.unanswered.map(|unanswered| unanswered.swap(true, Ordering::Relaxed));
+        if let Some(unanswered) = self.unanswered {
+            unanswered.fetch_add(1, Ordering::Relaxed);
+        }
         let answer = connection.call(version, self.request, limits::LOOKUP_TIMEOUT);
         let response = within(client, retry.deadline(), R::NAME, connection.node(), answer).await?;
-        if let (Some(unanswered), Some(before)) = (self.unanswered, before) {
-            unanswered.store(before, Ordering::Relaxed);
+        if let Some(unanswered) = self.unanswered {
+            unanswered.fetch_sub(1, Ordering::Relaxed);
         }
         match (self.code)(&response) {
             Some(KafkaCode::NONE) => Ok(response),

@@ -29,7 +29,7 @@ use crate::{
 };
 use hapax_commit::Identity;
 use hapax_host::Deadline;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 
 /// A transaction whose coordinator has answered that it is ended.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ pub struct MarkerRefused {
 /// Writes the markers that the coordinator has left out. A partition that is gone, or that may not be looked at,
 /// counts as one that knows.
 ///
-/// `unanswered` is set where a marker of ours was sent and not answered ([`write_end_marker`]): before anything is written
+/// `unanswered` counts markers of ours that were sent and not answered ([`write_end_marker`]): before anything is written
 /// under the id again, InitProducerId has to take it anew.
 ///
 /// # Errors
@@ -76,7 +76,7 @@ pub struct MarkerRefused {
 pub async fn complete(
     client: &Client,
     ended: &EndedTransaction<'_>,
-    unanswered: &AtomicBool,
+    unanswered: &AtomicUsize,
 ) -> Result<(), MarkerRefused> {
     let host = client.host();
     let began = host.now();
@@ -144,7 +144,7 @@ async fn untold<'a>(
     client: &Client,
     ended: &EndedTransaction<'_>,
     partitions: Vec<Partition<'a>>,
-    unanswered: &AtomicBool,
+    unanswered: &AtomicUsize,
 ) -> Result<Vec<Partition<'a>>, MarkerRefused> {
     let under_way = under_way(client, ended).await;
     let mut looks = Vec::new();
@@ -192,7 +192,7 @@ async fn tell(
     ended: &EndedTransaction<'_>,
     partition: &Partition<'_>,
     (open_from, coordinator_epoch): (i64, Option<i32>),
-    unanswered: &AtomicBool,
+    unanswered: &AtomicUsize,
 ) -> Result<Look, MarkerRefused> {
     let (id, topic, number) = (ended.transactional_id, partition.topic, partition.number);
     tracing::warn!(
@@ -305,7 +305,7 @@ pub async fn end_left_open_as(
         };
         let place = Partition { topic, number: partition, last: i64::MAX };
         // A marker that lands late finds an id that was taken anew.
-        let unanswered = AtomicBool::new(false);
+        let unanswered = AtomicUsize::new(0);
         tell(client, &ended, &place, (open_from, producer.coordinator_epoch), &unanswered).await?;
         client.host().sleep(limits::MARKER_PAUSE).await;
     }

@@ -7,7 +7,7 @@ use kafka_protocol::messages::{
     self, WriteTxnMarkersRequest, WriteTxnMarkersResponse,
     write_txn_markers_request::{WritableTxnMarker, WritableTxnMarkerTopic},
 };
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 
 /// The end of a producer's transaction, as one partition is to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub struct EndMarker {
 /// only for a transaction that the coordinator calls complete and that the partition holds open all the same.
 /// Needs the right *ClusterAction*, or from Kafka 3.8 on *Alter*, on the cluster.
 ///
-/// `unanswered` is set as long as a request is on its way, and stays set where an answer was lost or the future dropped: the
-/// marker may then be written later, and on V2 it has the producer epoch of the id's next transaction, unless
+/// `unanswered` counts requests that are on their way, and those whose answer was lost or whose future was dropped: their
+/// marker may be written later, and on V2 it has the producer epoch of the id's next transaction, unless
 /// InitProducerId comes first.
 ///
 /// # Errors
@@ -37,7 +37,7 @@ pub async fn write_end_marker(
     partition: i32,
     marker: EndMarker,
     deadline: Deadline,
-    unanswered: &AtomicBool,
+    unanswered: &AtomicUsize,
 ) -> Result<(), ClientError> {
     let ProducerEpoch(epoch) = marker.identity.producer_epoch;
     let wanted = WritableTxnMarkerTopic::default()

@@ -9,7 +9,7 @@ use hapax_kafka::{
     Client, KafkaCode,
     transaction::{self, EndTxnAnswer, EndedTransaction},
 };
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{sync::atomic::AtomicUsize, time::Duration};
 use xtask::kafka::Cluster;
 
 const V1: TransactionVersion = TransactionVersion::V1;
@@ -91,7 +91,7 @@ impl World {
         let partitions = [(&*self.topic, 0, 1), (&*self.topic, 1, 1)];
         let ended =
             EndedTransaction { transactional_id: &self.id, identity, commit, partitions: &partitions };
-        transaction::complete(&self.client, &ended, &AtomicBool::new(false)).await.unwrap();
+        transaction::complete(&self.client, &ended, &AtomicUsize::new(0)).await.unwrap();
     }
 
     fn visible(&self) -> [Vec<String>; 2] {
@@ -147,7 +147,7 @@ fn records_of_an_abort_that_a_partition_was_not_told_of_stay_invisible_when_the_
             commit: true,
             partitions: &partitions,
         };
-        transaction::complete(&world.client, &ended, &AtomicBool::new(false)).await.unwrap();
+        transaction::complete(&world.client, &ended, &AtomicUsize::new(0)).await.unwrap();
         assert_eq!(world.visible(), [["c"], ["c"]]);
     });
 }
@@ -167,7 +167,7 @@ fn an_open_transaction_of_another_producer_does_not_keep_a_commit_from_being_com
         let partitions = [(&*world.topic, 0, 1)];
         let ended =
             EndedTransaction { transactional_id: &world.id, identity, commit: true, partitions: &partitions };
-        transaction::complete(&world.client, &ended, &AtomicBool::new(false)).await.unwrap();
+        transaction::complete(&world.client, &ended, &AtomicUsize::new(0)).await.unwrap();
         let took = world.client.host().now().saturating_duration_since(began);
         assert!(took < Duration::from_secs(30), "{took:?}");
         assert_eq!(world.visible()[0], [""; 0], "the other one is in front");

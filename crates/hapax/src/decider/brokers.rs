@@ -33,6 +33,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
+use tokio::sync::Semaphore;
 
 /// The clusters of a plan. Those that its transactions live on are connected from the start; another one is asked
 /// only for what an earlier pipeline file has left there.
@@ -45,6 +46,8 @@ pub(crate) struct Brokers {
     whole: Arc<Mutex<BTreeSet<(String, Identity)>>>,
     /// Kafka's ids of the clusters of which it was said that states are inferred there.
     inferred: Arc<Mutex<BTreeSet<String>>>,
+    /// Turns of those who walk through logs to a control batch.
+    walks: Arc<Semaphore>,
 }
 
 impl Brokers {
@@ -76,6 +79,7 @@ impl Brokers {
             transactional: Arc::new(transactional),
             whole: Arc::default(),
             inferred: Arc::default(),
+            walks: Arc::new(Semaphore::new(limits::WALKS)),
         })
     }
 
@@ -341,8 +345,11 @@ impl Brokers {
     async fn read_back_one(&self, client: &Client, handle: &Handle, part: &HandlePartition) -> PartitionLook {
         let (topic, number, from) = (&part.topic, part.partition, part.first_offset);
         let (producer, silence) = (handle.identity.producer_id, limits::REPORT_EVERY);
-        let seen = first_control_batch(client, topic, part.topic_id, number, producer, from, silence);
-        let end = match seen.await {
+        // The bound on silence begins with the walk; requests of one connection wait for each other.
+        let turn = self.walks.acquire().await;
+        let seen = first_control_batch(client, topic, part.topic_id, number, producer, from, silence).await;
+        drop(turn);
+        let end = match seen {
             Ok(ControlSeen::Commit { epoch, .. }) => {
                 PartitionEnd::Marker { marker: Marker::Commit, producer_epoch: epoch }
             }

@@ -19,7 +19,7 @@ use crate::{
 };
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hapax_commit::{
-    Epoch, Handle, Identity, Journal, LaneId, Naming, Slot, SlotBody, SlotNumber, Strategy,
+    Epoch, Handle, HandlePartition, Identity, Journal, LaneId, Naming, Slot, SlotBody, SlotNumber, Strategy,
     evidence::{Described, LaneFate, TransactionState, judge_described, may_hide_commits},
     id::IdAt,
     recovery::{Done, Effect, Input, LaneLoss, LaneReport, Recovery},
@@ -247,10 +247,16 @@ fn survey(decider: &CheckpointDecider, at: IdAt, attempt: u32) -> Performing {
         let (by, mut described) = brokers.witnessed(&client, &at.id.to_string()).await;
         let mut beyond = None;
         if may_hide_commits(&handle, &described) {
-            match brokers.commit_beyond(&client, &handle).await {
+            // It must not hold a healthy job up, however much stands behind the handle.
+            let patience = limits::REPORT_EVERY;
+            let told = match host.timeout(patience, brokers.commit_beyond(&client, &handle)).await {
+                Some(told) => told.map_err(|error| error.to_string()),
+                None => Err(format!("the logs behind it were not read within {patience:?}")),
+            };
+            match told {
                 Ok(found) => beyond = found,
                 Err(error) if attempt < limits::BEYOND_TRIES => {
-                    described = Described::Unanswered(error.to_string());
+                    described = Described::Unanswered(error);
                 }
                 Err(error) => {
                     tracing::warn!(id = %at.id, "whether the store is an old copy cannot be told, going on: {error}");
@@ -438,14 +444,30 @@ fn give_up(
                 continue;
             }
             let client = brokers.client(&handle.cluster_id, &handle_name(handle)).await?;
-            let described = brokers.describe(&client, &handle.transactional_id.to_string()).await;
+            let id = handle.transactional_id.to_string();
+            let mut attempt = 0;
+            let described = loop {
+                match brokers.describe(&client, &id).await {
+                    Described::Unanswered(_) => host.sleep(limits::look_pause(attempt)).await,
+                    described => break described,
+                }
+                attempt += 1;
+            };
             if judge_described(handle, &described) != LaneFate::Committed {
                 continue;
             }
             // A partition that was not told at all is told what its coordinator has decided, and is not missing then.
             brokers.complete(&plan.name, &client, handle).await?;
-            let looks = brokers.read_back(&client, handle).await;
-            missing.partitions.retain(|part| !looks.iter().any(|look| look.is_committed(part)));
+            loop {
+                let looks = brokers.read_back(&client, handle).await;
+                missing.partitions.retain(|part| !looks.iter().any(|look| look.is_committed(part)));
+                let is_open = |part: &HandlePartition| looks.iter().any(|look| look.is_to_come(part));
+                if !missing.partitions.iter().any(is_open) {
+                    break;
+                }
+                host.sleep(limits::look_pause(attempt)).await;
+                attempt += 1;
+            }
         }
         let mut kept_in = None;
         if strategy == Strategy::SetAside {

@@ -24,29 +24,30 @@ use hapax_kafka::{
 };
 #[cfg(feature = "pipeline")]
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 impl Brokers {
     /// Waits until every partition of a committed transaction knows of it.
     ///
     /// # Errors
     /// A marker may not be written; or one was sent whose answer was lost, so that the id has to be taken anew.
+    #[cfg(feature = "pipeline")]
     pub(crate) async fn complete(
         &self,
         job: &Name,
         client: &Client,
         handle: &Handle,
     ) -> Result<(), JobError> {
-        self.complete_noting(job, client, handle, &AtomicBool::new(false)).await
+        self.complete_noting(job, client, handle, &AtomicUsize::new(0)).await
     }
 
-    /// The same; `late` is set where a marker of ours may still land, also when the future is dropped.
+    /// The same; `late` counts markers of ours that may still land, also when the future is dropped.
     pub(crate) async fn complete_noting(
         &self,
         job: &Name,
         client: &Client,
         handle: &Handle,
-        late: &AtomicBool,
+        late: &AtomicUsize,
     ) -> Result<(), JobError> {
         let partitions: Vec<_> =
             handle.partitions.iter().map(|part| (&*part.topic, part.partition, part.last_offset)).collect();
@@ -60,16 +61,30 @@ impl Brokers {
     }
 }
 
+/// Markers of one transaction that may still land, which count for all of them however the wait for it ends.
+struct Late<'a> {
+    of_all: &'a AtomicUsize,
+    here: AtomicUsize,
+}
+
+impl Drop for Late<'_> {
+    fn drop(&mut self) {
+        self.of_all.fetch_add(self.here.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
 /// A marker of ours that may still land would end a part of the next transaction of its id: whoever goes on clears the id
 /// first, as each start does.
 pub(crate) async fn complete(
     job: &Name,
     client: &Client,
     ended: &EndedTransaction<'_>,
-    late: &AtomicBool,
+    late: &AtomicUsize,
 ) -> Result<(), JobError> {
-    transaction::complete(client, ended, late).await.map_err(|refused| needs_person(job, &refused))?;
-    if !late.load(Ordering::Relaxed) {
+    let own = Late { of_all: late, here: AtomicUsize::new(0) };
+    let told = transaction::complete(client, ended, &own.here).await;
+    told.map_err(|refused| needs_person(job, &refused))?;
+    if own.here.load(Ordering::Relaxed) == 0 {
         return Ok(());
     }
     Err(JobError::Run {

@@ -170,7 +170,7 @@ impl Committer {
         let deadline = Deadline::after(host.now(), Some(self.bounds.patience));
         let (answer, next) = brokers.end(client, handle, true, deadline, || {}).await;
         if let (EndTxnAnswer::Committed, Some(next)) = (&answer, next) {
-            let told = brokers.complete_noting(job, client, handle, &self.connected.late_marker);
+            let told = brokers.complete_noting(job, client, handle, &self.connected.late_markers);
             return match host.timeout(self.bounds.patience.max(limits::REPORT_EVERY), told).await {
                 Some(told) => {
                     told?;
@@ -215,7 +215,7 @@ impl Committer {
                  hand those of earlier runs to recover"
             )));
         }
-        if self.connected.late_marker.load(Ordering::Relaxed) {
+        if self.connected.late_markers.load(Ordering::Relaxed) > 0 {
             return Err(EngineError::Run {
                 code: Code::Disturbed,
                 message: format!(

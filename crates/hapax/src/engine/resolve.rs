@@ -99,8 +99,8 @@ impl Resolve<'_> {
                 rewrite(connected, item, handle, epoch, identity)
             }
             Effect::Tell { item, handle } => Box::pin(async move {
-                let Connected { brokers, job, client, late_marker, .. } = &connected;
-                brokers.complete_noting(job, client, &handle, late_marker).await?;
+                let Connected { brokers, job, client, late_markers, .. } = &connected;
+                brokers.complete_noting(job, client, &handle, late_markers).await?;
                 Ok(Input::Told { item })
             }),
             Effect::Report(_) | Effect::Ready(_) | Effect::Superseded => {

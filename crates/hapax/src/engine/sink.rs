@@ -29,7 +29,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -141,9 +141,9 @@ pub(super) struct Connected {
     pub(super) lifetime: Lifetime,
     /// How its lanes write.
     pub(super) producer: ProducerSettings,
-    /// A marker that was written in a coordinator's place may still land: nothing is written under its id before a recovery
-    /// has taken it anew.
-    pub(super) late_marker: Arc<AtomicBool>,
+    /// Markers that were written in a coordinator's place and may still land: nothing is written under their ids before a
+    /// recovery has taken these anew.
+    pub(super) late_markers: Arc<AtomicUsize>,
 }
 
 impl KafkaSink {
@@ -212,7 +212,7 @@ impl KafkaSink {
         let ids = ids.iter().cloned();
         let handover = Handover::new(job, cluster_id, decided, ids, self.0.settings.may_rewrite)?;
         // What was decided is cleared before a lane is opened, and no other lane of this sink works on.
-        connected.late_marker.store(false, Ordering::Relaxed);
+        connected.late_markers.store(0, Ordering::Relaxed);
         Recovered::begin(self.clone(), connected, self.bounds(), Arc::new(owner), handover).await
     }
 
@@ -320,7 +320,7 @@ impl KafkaSink {
             transaction_timeout,
             lifetime: cluster.lifetime(transaction_timeout),
             producer: producer.clone(),
-            late_marker: Arc::default(),
+            late_markers: Arc::default(),
         })
     }
 

@@ -14,7 +14,7 @@ async fn mark(world: &World, handle: &Handle, partition: i32) {
         coordinator_epoch: 0,
     };
     let deadline = hapax_host::Deadline::after(client.host().now(), Some(Duration::from_secs(30)));
-    let unanswered = std::sync::atomic::AtomicBool::new(false);
+    let unanswered = std::sync::atomic::AtomicUsize::new(0);
     let written = hapax_kafka::transaction::write_end_marker(
         &client,
         &world.topic,

@@ -12,7 +12,7 @@ use hapax_kafka::{
     Client, ClientConfig,
     transaction::{self, Described, EndMarker, EndTxnAnswer, Lifetime, TransactionState},
 };
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use xtask::judge::{Outcome, Record};
 
 /// What lasts of an answer.
@@ -153,7 +153,7 @@ impl Scene<'_> {
     fn write_abort_marker(&self, identity: Identity, topic: &str, partition: i32) {
         let marker = EndMarker { identity, commit: false, coordinator_epoch: 0 };
         self.client(async |client| {
-            let unanswered = AtomicBool::new(false);
+            let unanswered = AtomicUsize::new(0);
             let written =
                 transaction::write_end_marker(client, topic, partition, marker, soon(client), &unanswered);
             written.await.unwrap();

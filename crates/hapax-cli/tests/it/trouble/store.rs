@@ -157,7 +157,7 @@ fn mark_again(topic: &str) {
                 };
                 let coordinator_epoch = producer.coordinator_epoch.unwrap();
                 let marker = EndMarker { identity, commit: true, coordinator_epoch };
-                let unanswered = std::sync::atomic::AtomicBool::new(false);
+                let unanswered = std::sync::atomic::AtomicUsize::new(0);
                 let written =
                     transaction::write_end_marker(&client, topic, partition, marker, soon(), &unanswered);
                 written.await.unwrap();

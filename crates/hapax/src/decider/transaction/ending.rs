@@ -14,7 +14,7 @@ use hapax_kafka::{
     transaction::{self, CarryingTransaction, EndTxnAnswer, EndedTransaction, OffsetToCommit},
 };
 use hapax_store::PositionObjects;
-use std::{collections::BTreeSet, sync::atomic::AtomicBool, time::Duration};
+use std::{collections::BTreeSet, sync::atomic::AtomicUsize, time::Duration};
 
 /// Ends epochs on one cluster, each by the protocol that its transaction was begun with. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -161,7 +161,7 @@ impl Ending {
             commit: true,
             partitions,
         };
-        told::complete(&self.job, &self.client, &ended, &AtomicBool::new(false)).await
+        told::complete(&self.job, &self.client, &ended, &AtomicUsize::new(0)).await
     }
 
     /// Are these offsets beyond change, within the time that markers take?
