@@ -137,17 +137,7 @@ fn an_endtxn_that_arrives_late_shows_nothing_twice() {
 fn late_commit(on: On, meanwhile: Meanwhile) {
     let mut scene = Scene::new(&format!("late-{meanwhile:?}").to_lowercase(), on, PARTITIONS);
     scene.feed("in", 20);
-    let rule = Rule::on(ApiKey::EndTxn).commit(true).delay(HELD).always();
-    let held = scene.broker().faults().guard(rule).unwrap();
-    let began = Instant::now();
-    // All that it decides first is sent, and held back.
-    scene.die("K3:1", &[]);
-    // What a killed process has written to its socket arrives a moment later.
-    while held.fired() == 0 {
-        assert!(began.elapsed() < HELD / 2, "a commit is on its way");
-        thread::sleep(Duration::from_millis(5));
-    }
-    drop(held);
+    let began = scene.die_with_commits_held(HELD);
     if meanwhile != Meanwhile::Resumed {
         scene.broker().jump_clock(TIMED_OUT_MS).unwrap();
     }
@@ -164,10 +154,7 @@ fn late_commit(on: On, meanwhile: Meanwhile) {
 
     // It arrives while a run works under the same ids.
     let mut run = scene.start("meanwhile", &[]);
-    while began.elapsed() < HELD + Duration::from_secs(1) {
-        scene.feed("in", 1);
-        thread::sleep(Duration::from_millis(100));
-    }
+    scene.feed_until("in", began + HELD + Duration::from_secs(1));
     scene.until_copied(&mut run, "out", &["in"]);
     run.process().signal("TERM").unwrap();
     run.demand_exit(0, PATIENCE).unwrap();
@@ -199,10 +186,7 @@ fn late_init(on: On, index: u32) {
     let mut newer = scene.start("newer", &[]);
     scene.until_copied(&mut newer, "out", &["in"]);
     assert!(began.elapsed() < HELD, "the newer run was slower than the request: {:?}", began.elapsed());
-    while began.elapsed() < HELD + Duration::from_secs(1) {
-        scene.feed("in", 1);
-        thread::sleep(Duration::from_millis(100));
-    }
+    scene.feed_until("in", began + HELD + Duration::from_secs(1));
     // Whoever finds its id taken asks the chain, which has no newer claim: it goes on.
     scene.feed("in", 10);
     scene.until_copied(&mut newer, "out", &["in"]);

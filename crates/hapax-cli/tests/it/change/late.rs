@@ -30,24 +30,13 @@ fn late_commit(on: On) {
     scene.feed("in", 20);
     scene.catch_up(&["in"], &[]);
     scene.feed("in", 20);
-    let rule = Rule::on(ApiKey::EndTxn).commit(true).delay(HELD).always();
-    let held = scene.broker().faults().guard(rule).unwrap();
-    let began = Instant::now();
-    scene.die("K3:1", &[]);
-    while held.fired() == 0 {
-        assert!(began.elapsed() < HELD / 2, "a commit is on its way");
-        thread::sleep(Duration::from_millis(5));
-    }
-    drop(held);
+    let began = scene.die_with_commits_held(HELD);
     scene.catch_up(&["in"], &[]);
     scene.assert_copied("out", &["in"]);
     assert!(began.elapsed() < HELD, "the next run was slower than the request: {:?}", began.elapsed());
 
     let mut run = scene.start("meanwhile", &[]);
-    while began.elapsed() < HELD + Duration::from_secs(1) {
-        scene.feed("in", 1);
-        thread::sleep(Duration::from_millis(100));
-    }
+    scene.feed_until("in", began + HELD + Duration::from_secs(1));
     scene.until_copied(&mut run, "out", &["in"]);
     run.process().signal("TERM").unwrap();
     run.demand_exit(0, PATIENCE).unwrap();
@@ -80,10 +69,7 @@ fn late_init(on: On, index: u32) {
     scene.feed("in", 10);
     scene.until_copied(&mut newer, "out", &["in"]);
     assert!(began.elapsed() < HELD, "the newer run was slower than the request: {:?}", began.elapsed());
-    while began.elapsed() < HELD + Duration::from_secs(1) {
-        scene.feed("in", 1);
-        thread::sleep(Duration::from_millis(100));
-    }
+    scene.feed_until("in", began + HELD + Duration::from_secs(1));
     scene.feed("in", 10);
     scene.until_copied(&mut newer, "out", &["in"]);
     let log = newer.output().unwrap();

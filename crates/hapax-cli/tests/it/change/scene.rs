@@ -7,7 +7,7 @@ use crate::{
     command_line::{Bench, Ended, hapax},
     harness::{self, unique},
 };
-use hapax_broker::{Broker, ServerOptions, Settings};
+use hapax_broker::{ApiKey, Broker, Rule, ServerOptions, Settings};
 use std::{
     collections::BTreeMap,
     fs,
@@ -184,6 +184,28 @@ impl Scene {
         let status = run.wait(PATIENCE).unwrap();
         let at = run.crash_point("K1").unwrap();
         assert!(status.code().is_none() && at.is_some(), "{}", run.output().unwrap());
+    }
+
+    /// Sends the commits of what it decides first, which are held back so long, and dies; since when they are.
+    pub(super) fn die_with_commits_held(&self, by: Duration) -> Instant {
+        let rule = Rule::on(ApiKey::EndTxn).commit(true).delay(by).always();
+        let held = self.broker().faults().guard(rule).unwrap();
+        let began = Instant::now();
+        self.die("K3:1", &[]);
+        // What a killed process has written to its socket arrives a moment later.
+        while held.fired() == 0 {
+            assert!(began.elapsed() < by / 2, "a commit is on its way");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        began
+    }
+
+    /// Writes a record into each partition now and then, until that time.
+    pub(super) fn feed_until(&mut self, what: &str, end: Instant) {
+        while Instant::now() < end {
+            self.feed(what, 1);
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Runs until `what` has all that was fed to these inputs, and stops as asked; its log.

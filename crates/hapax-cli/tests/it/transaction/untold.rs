@@ -50,6 +50,18 @@ impl Case {
         read.iter().map(|one| one.records.iter().map(|read| read.text()).collect()).collect()
     }
 
+    /// Dies behind its only commit, of which a partition of the sink is not told. One epoch has everything, so that none
+    /// behind it is open: of that one nothing would tell how it ended.
+    fn die_untold(&self, when: &str) {
+        self.fill();
+        self.leave_out(&self.sink());
+        let whole = ["--set", "run.shards=1", "--set", "checkpoint.interval=10s"];
+        let ended = self.run(&[&whole[..], &["--crash-at", "K4:1:kill"]].concat());
+        assert_eq!(ended.code, None, "{}", ended.err);
+        let bounds = judges().reader.end_offsets(&self.bootstrap, &self.sink()).unwrap();
+        assert!(bounds.iter().any(|bounds| bounds.stable_end < bounds.end), "{when}: {bounds:?}");
+    }
+
     /// What the former life has committed, by partition, and behind it the whole input once.
     fn assert_begun_anew_behind(&self, former: &[i64], when: &str) {
         self.await_nothing_open(when);
@@ -130,14 +142,7 @@ fn a_job_that_died_behind_its_last_commit_still_tells_its_sinks() {
     for version in [0, 2] {
         let when = format!("untold last v{version}");
         let case = Case::new(&when, On::Ours(version), "");
-        case.fill();
-        case.leave_out(&case.sink());
-        // One epoch has everything.
-        let whole = ["--set", "run.shards=1", "--set", "checkpoint.interval=10s"];
-        let ended = case.run(&[&whole[..], &["--crash-at", "K4:1:kill"]].concat());
-        assert_eq!(ended.code, None, "{}", ended.err);
-        let bounds = judges().reader.end_offsets(&case.bootstrap, &case.sink()).unwrap();
-        assert!(bounds.iter().any(|bounds| bounds.stable_end < bounds.end), "{when}: {bounds:?}");
+        case.die_untold(&when);
         let ended = case.run(&["--set", "run.shards=1"]);
         assert_eq!(ended.code, Some(0), "{when}: {}", ended.err);
         assert!(ended.err.contains("finished already"), "{when}: {}", ended.err);
@@ -151,14 +156,7 @@ fn a_job_that_is_begun_anew_tells_its_sinks_what_the_former_life_has_committed()
     for version in [0, 2] {
         let when = format!("untold former life v{version}");
         let case = Case::new(&when, On::Ours(version), "");
-        case.fill();
-        case.leave_out(&case.sink());
-        // One epoch has everything, so that none behind it is open: of that one nothing would tell how it ended.
-        let whole = ["--set", "run.shards=1", "--set", "checkpoint.interval=10s"];
-        let ended = case.run(&[&whole[..], &["--crash-at", "K4:1:kill"]].concat());
-        assert_eq!(ended.code, None, "{}", ended.err);
-        let bounds = judges().reader.end_offsets(&case.bootstrap, &case.sink()).unwrap();
-        assert!(bounds.iter().any(|bounds| bounds.stable_end < bounds.end), "{when}: {bounds:?}");
+        case.die_untold(&when);
         let former: Vec<i64> = case.offsets().iter().map(|offset| offset.offset).collect();
         case.clear_every_id();
         case.step_each(TRANSACTION_STATE_TOPIC, |topic, partition| Step::Compact { topic, partition });
