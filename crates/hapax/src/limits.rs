@@ -36,6 +36,9 @@ pub(crate) const IDLE_CHAIN_CHECK: Duration = Duration::from_secs(5);
 /// A wait that lasts longer than this is reported, and again after each further such time.
 pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(10);
 
+/// A run begins to read without the partitions whose leaders have not said within this time whether they were truncated.
+pub(crate) const LEADERS_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Walks through partitions to a control batch at a time, each of which asks for 4 MiB a step of one connection to a broker.
 pub(crate) const WALKS: usize = 8;
 

@@ -9,7 +9,6 @@ use crate::{
     error::{CallError, RequestKind},
     wire::{self, Request},
 };
-use futures::future::try_join_all;
 use hapax_host::Deadline;
 use kafka_protocol::messages::{
     OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
@@ -44,20 +43,12 @@ pub struct EpochEnd {
     pub offset: i64,
 }
 
-/// Asks for the end of each epoch, in the order asked; none where the partition's leader does not know of such an epoch.
+/// Asks for the end of an epoch; none where the partition's leader does not know of such an epoch.
 ///
 /// # Errors
-/// The first partition that has no answer until the deadline, or whose answer is an error that another try cannot
-/// help (an unknown topic may be a new one and is tried until the deadline).
-pub async fn epoch_ends(
-    client: &Client,
-    asked: &[LeaderEpochOf<'_>],
-    deadline: Deadline,
-) -> Result<Vec<Option<EpochEnd>>, ClientError> {
-    try_join_all(asked.iter().map(|&one| epoch_end(client, one, deadline))).await
-}
-
-async fn epoch_end(
+/// No answer until the deadline, or one that another try cannot help (an unknown topic may be a new one and is tried
+/// until the deadline).
+pub async fn epoch_end(
     client: &Client,
     asked: LeaderEpochOf<'_>,
     deadline: Deadline,

@@ -2,7 +2,7 @@
 //!
 //! - [`create_topics`], [`add_partitions`]
 //! - [`describe_configs`], [`broker_config`]
-//! - [`list_offsets`], [`epoch_ends`]
+//! - [`list_offsets`], [`epoch_end`]
 //! - [`committed_offsets`]: what a group has committed
 
 mod config;
@@ -14,7 +14,7 @@ mod partition;
 mod topic;
 
 pub use config::{ConfigResource, Configs, broker_config, describe_configs};
-pub use epoch::{EpochEnd, LeaderEpochOf, epoch_ends};
+pub use epoch::{EpochEnd, LeaderEpochOf, epoch_end};
 pub use group::{
     CommittedOffset, GroupOffsets, OFFSETS_TOPIC, committed_offsets, offsets_partition, unstable_offsets,
 };

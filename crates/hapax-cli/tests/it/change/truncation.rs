@@ -5,15 +5,18 @@ use crate::{
     command_line::Bench,
     harness::{self, unique},
 };
-use hapax_broker::Step;
+use hapax_broker::{ApiKey, Rule, Step};
 use std::thread;
 use xtask::{
+    hapax::Run,
     judge::{Isolation, Judge, Record},
     kafka::{Cluster, Version, shared},
 };
 
 /// Longer than the transaction timeout of the job.
 const TIMED_OUT_MS: i64 = 61_000;
+
+const LEADER_NOT_AVAILABLE: i16 = 5;
 
 const DECIDERS: [&str; 2] = ["", "decider = \"transaction\"\n"];
 
@@ -68,6 +71,69 @@ fn a_partition_whose_leader_changed_is_read_on() {
     }
 }
 
+/// A partition that nobody can answer for is not read, and the others are; what its leader says when there is one counts.
+#[test]
+fn a_partition_without_a_leader_is_waited_for_while_the_others_flow() {
+    for (on, top) in On::OURS.into_iter().flat_map(|on| DECIDERS.map(|top| (on, top))) {
+        for is_lost in [false, true] {
+            let mut scene = Scene::with_top("leaderless", on, 2, top);
+            scene.feed("in", 10);
+            scene.catch_up(&["in"], &[]);
+            let rule = Rule::on(ApiKey::OffsetForLeaderEpoch).topic(scene.topic("in")).partition(1);
+            let rule = scene.broker().faults().guard(rule.error(LEADER_NOT_AVAILABLE).always()).unwrap();
+            scene.feed("in", 10);
+            let mut run = scene.start("run-leaderless", &[]);
+            let counts = |scene: &Scene| scene.read("out").iter().map(Vec::len).collect::<Vec<_>>();
+            run.until("has not copied partition 0", PATIENCE, |_| Ok(counts(&scene) == [20, 10])).unwrap();
+            assert!(rule.fired() > 0);
+            if is_lost {
+                let step = Step::Truncate { topic: scene.topic("in"), partition: 1, from: 5 };
+                scene.broker().step(step).unwrap();
+                drop(rule);
+                run.demand_exit(4, PATIENCE).unwrap();
+                let told = run.output().unwrap();
+                assert!(
+                    told.contains("E0405") && told.contains("partition 1 was read up to there"),
+                    "{told}"
+                );
+                assert_eq!(counts(&scene), [20, 10], "nothing was written behind it");
+            } else {
+                drop(rule);
+                scene.until_copied(&mut run, "out", &["in"]);
+                scene.assert_copied("out", &["in"]);
+                run.process().signal("TERM").unwrap();
+                run.demand_exit(0, PATIENCE).unwrap();
+            }
+        }
+    }
+}
+
+/// Apache Kafka: each partition of the source has one replica, and one of those nodes is down when the run begins.
+#[test]
+fn on_apache_kafka_a_partition_whose_node_is_down_is_waited_for_while_the_others_flow() {
+    thread::scope(|scope| {
+        for version in Version::ALL {
+            scope.spawn(move || node_down(version));
+        }
+    });
+}
+
+fn node_down(version: Version) {
+    let far = Far::start("node-down", version, "1,2", 2);
+    far.feed(0, 0, 10);
+    far.feed(1, 0, 10);
+    far.copy(&[10, 10]);
+    far.feed(0, 10, 20);
+    far.feed(1, 10, 20);
+    far.cluster.kill(2).unwrap();
+    let mut run = far.run();
+    far.until_copied(&mut run, &[20, 10]);
+    far.cluster.restart(2).unwrap();
+    far.until_copied(&mut run, &[20, 20]);
+    run.process().signal("TERM").unwrap();
+    run.demand_exit(0, PATIENCE).unwrap();
+}
+
 /// All transactions of an epoch are aborted, so that its input could be read again, if it were there: its records are
 /// written again from the log of the sink instead.
 #[test]
@@ -100,45 +166,86 @@ fn on_apache_kafka_an_unclean_election_behind_a_position_is_noticed() {
 }
 
 fn unclean_election(version: Version) {
-    let cluster = Cluster::builder(version).nodes(3).start().unwrap();
-    let (sources, sinks) = (cluster.bootstrap(), &shared(version).bootstrap);
-    let job = unique(&format!("unclean-{}", version.number().replace('.', "-")));
-    let arguments = [
-        &["--bootstrap-server", &sources, "--create", "--topic", "in", "--replica-assignment", "1:2"][..],
-        &["--config", "min.insync.replicas=1", "--config", "unclean.leader.election.enable=true"],
-    ];
-    let created = cluster.run_tool("org.apache.kafka.tools.TopicCommand", &arguments.concat()).unwrap();
-    assert!(created.status.success(), "{created:?}");
-    Judge::shared().create_topic(sinks, &job, 1, &[]).unwrap();
-    let text = format!(
-        "job = \"{job}\"\n[checkpoint]\nstore = \"file://PATH/store\"\n[cluster.far]\nbrokers = \"{sources}\"\n\
-         [cluster.main]\nbrokers = \"{sinks}\"\n[[source]]\ncluster = \"far\"\ntopics = [\"in\"]\n\
-         [[sink]]\ncluster = \"main\"\ntopic = \"{job}\"\n"
-    );
-    let bench = Bench::new(&job, &text);
-    let feed = |from: usize, to: usize| {
-        let records: Vec<Record> = (from..to).map(|n| Record::value(n.to_string())).collect();
-        Judge::shared().produce(&sources, "in", &records).unwrap();
-    };
-    feed(0, 10);
-    cluster.kill(2).unwrap();
-    feed(10, 20);
-    let mut run = harness::run(&bench.file, &[], &bench.path("run.log")).unwrap();
-    let written = || {
-        let read = Judge::shared().read_all(sinks, &job, Isolation::ReadCommitted).unwrap();
-        read.iter().map(|partition| partition.records.len()).sum::<usize>()
-    };
-    run.until("has not copied 20 records", PATIENCE, |_| Ok(written() == 20)).unwrap();
-    run.process().signal("TERM").unwrap();
-    run.demand_exit(0, PATIENCE).unwrap();
+    let far = Far::start("unclean", version, "1:2", 1);
+    far.feed(0, 0, 10);
+    far.cluster.kill(2).unwrap();
+    far.feed(0, 10, 20);
+    far.copy(&[20]);
 
-    cluster.kill(1).unwrap();
-    cluster.restart(2).unwrap();
-    feed(100, 130);
-    let end = Judge::shared().end_offsets(&sources, "in").unwrap()[0].end;
+    far.cluster.kill(1).unwrap();
+    far.cluster.restart(2).unwrap();
+    far.feed(0, 100, 130);
+    let end = Judge::shared().end_offsets(&far.bootstrap, "in").unwrap()[0].end;
     assert_eq!(end, 40, "ten records were lost, and thirty came in their place");
-    let ended = bench.run(&[]);
+    let ended = far.bench.run(&[]);
     ended.says(4, "E0405");
     assert!(ended.err.contains("ends at offset 10 by now"), "{}", ended.err);
-    assert_eq!(written(), 20, "nothing was written behind it");
+    assert_eq!(far.written(), [20], "nothing was written behind it");
+}
+
+/// A job whose source is on three nodes of its own.
+struct Far {
+    cluster: Cluster,
+    bootstrap: String,
+    sinks: String,
+    out: String,
+    bench: Bench,
+}
+
+impl Far {
+    fn start(name: &str, version: Version, replicas: &str, partitions: u32) -> Self {
+        let cluster = Cluster::builder(version).nodes(3).start().unwrap();
+        let (bootstrap, sinks) = (cluster.bootstrap(), shared(version).bootstrap.clone());
+        let out = unique(&format!("{name}-{}", version.number().replace('.', "-")));
+        let arguments = [
+            &[
+                "--bootstrap-server",
+                &bootstrap,
+                "--create",
+                "--topic",
+                "in",
+                "--replica-assignment",
+                replicas,
+            ][..],
+            &["--config", "min.insync.replicas=1", "--config", "unclean.leader.election.enable=true"],
+        ];
+        let created = cluster.run_tool("org.apache.kafka.tools.TopicCommand", &arguments.concat()).unwrap();
+        assert!(created.status.success(), "{created:?}");
+        Judge::shared().create_topic(&sinks, &out, partitions, &[]).unwrap();
+        let text = format!(
+            "job = \"{out}\"\n[checkpoint]\nstore = \"file://PATH/store\"\n[cluster.far]\nbrokers = \"{bootstrap}\"\n\
+             [cluster.main]\nbrokers = \"{sinks}\"\n[[source]]\ncluster = \"far\"\ntopics = [\"in\"]\n\
+             [[sink]]\ncluster = \"main\"\ntopic = \"{out}\"\npartition = \"keep\"\n"
+        );
+        let bench = Bench::new(&out, &text);
+        Self { cluster, bootstrap, sinks, out, bench }
+    }
+
+    fn feed(&self, partition: i32, from: usize, to: usize) {
+        let records: Vec<Record> =
+            (from..to).map(|n| Record::value(n.to_string()).to_partition(partition)).collect();
+        Judge::shared().produce(&self.bootstrap, "in", &records).unwrap();
+    }
+
+    fn run(&self) -> Run {
+        harness::run(&self.bench.file, &[], &self.bench.path(&unique("run.log"))).unwrap()
+    }
+
+    /// Records of the output, by partition.
+    fn written(&self) -> Vec<usize> {
+        let read = Judge::shared().read_all(&self.sinks, &self.out, Isolation::ReadCommitted).unwrap();
+        read.iter().map(|partition| partition.records.len()).collect()
+    }
+
+    fn until_copied(&self, run: &mut Run, wanted: &[usize]) {
+        let what = format!("has not copied {wanted:?} records");
+        run.until(&what, PATIENCE, |_| Ok(self.written() == wanted)).unwrap();
+    }
+
+    fn copy(&self, wanted: &[usize]) {
+        let mut run = self.run();
+        self.until_copied(&mut run, wanted);
+        run.process().signal("TERM").unwrap();
+        run.demand_exit(0, PATIENCE).unwrap();
+    }
 }

@@ -3,28 +3,25 @@
 //! Positions are next offsets with the topic's id and the leader epoch of what was read. Start and end are made
 //! concrete once, in [`Source::genesis`]: a restart never asks "latest" again.
 
+mod reader;
+mod truncation;
+
+use self::{reader::KafkaReader, truncation::Question};
 use super::{
-    BoxFuture, Chunk, Reader, Source, SourceContext, SourceError, SourceTopic, UNKNOWN_TOPIC,
-    described_topics,
+    BoxFuture, Reader, Source, SourceContext, SourceError, SourceTopic, UNKNOWN_TOPIC, described_topics,
     extent::{self, Edge, Log, Misfit},
 };
-use crate::{
-    batch::{Batch, Origin},
-    limits,
-};
+use crate::limits;
+use futures::future::try_join_all;
 use hapax_commit::{Name, Position, Positions, SplitId, TopicId};
 use hapax_host::Deadline;
 use hapax_kafka::{
     Client, Isolation,
-    admin::{
-        ConfigResource, EpochEnd, LeaderEpochOf, OffsetSpec, describe_configs, epoch_ends, list_offsets,
-    },
-    fetch::{Fetcher, FetcherConfig, TopicPartition},
+    admin::{OffsetSpec, list_offsets},
 };
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::Arc,
 };
 
 /// Where a new job begins to read.
@@ -252,6 +249,29 @@ impl KafkaSource {
         SourceError::Configuration { source_name: self.name.clone(), reason }
     }
 
+    /// What to ask before these positions are gone on from: nothing where no record was read yet, and nothing of a topic that
+    /// was made again, which reading it tells.
+    fn questions(&self, topics: &[SourceTopic], positions: &Positions) -> Vec<Question> {
+        let is_same = |topic: &str, id: Option<TopicId>| {
+            let found = topics.iter().find(|found| found.topic == topic);
+            found.is_some_and(|found| id.is_none_or(|id| id == found.record.topic_id))
+        };
+        let asked =
+            positions.iter().filter(|(_, position)| !position.at_end()).filter_map(|(split, position)| {
+                let (topic, partition) =
+                    self.place(split).filter(|(topic, _)| is_same(topic, position.topic_id))?;
+                Some(Question {
+                    split: split.clone(),
+                    topic: topic.to_owned(),
+                    topic_id: position.topic_id,
+                    partition,
+                    read_under: position.leader_epoch?,
+                    position: position.next,
+                })
+            });
+        asked.collect()
+    }
+
     async fn check(&self, client: &Client, positions: &Positions) -> Result<(), SourceError> {
         let topics = self.found(client).await?;
         let first = self.offsets(client, &topics, OffsetSpec::Earliest).await?;
@@ -282,64 +302,10 @@ impl KafkaSource {
                 _ => return Err(gone("the topic has fewer partitions than before".into())),
             }
         }
-        self.check_epochs(client, &topics, positions).await
-    }
-
-    /// Are the records before the positions still those that were read (KIP-320)? A replica that did not have them all may
-    /// have become the leader, and others may stand in their place. Of a topic that was made again that is not asked.
-    async fn check_epochs(
-        &self,
-        client: &Client,
-        topics: &[SourceTopic],
-        positions: &Positions,
-    ) -> Result<(), SourceError> {
-        let is_same = |topic: &str, id: Option<TopicId>| {
-            let found = topics.iter().find(|found| found.topic == topic);
-            found.is_some_and(|found| id.is_none_or(|id| id == found.record.topic_id))
-        };
-        let asked =
-            positions.iter().filter(|(_, position)| !position.at_end()).filter_map(|(split, position)| {
-                let (topic, partition) =
-                    self.place(split).filter(|(topic, _)| is_same(topic, position.topic_id))?;
-                let leader_epoch = position.leader_epoch?;
-                Some((split, position, LeaderEpochOf { topic, partition, leader_epoch }))
-            });
-        let asked: Vec<_> = asked.collect();
-        let wanted: Vec<_> = asked.iter().map(|(_, _, wanted)| *wanted).collect();
         let deadline = Deadline::after(client.host().now(), Some(limits::REPORT_EVERY * 3));
-        let ends = match epoch_ends(client, &wanted, deadline).await {
-            Err(error) if error.is_withheld() => {
-                tracing::warn!(source = %self.name, "whether its partitions were truncated cannot be told: {error}");
-                return Ok(());
-            }
-            ends => ends?,
-        };
-        for ((split, position, wanted), end) in asked.into_iter().zip(ends) {
-            let kept = match is_kept(position.next, wanted.leader_epoch, end) {
-                Kept::Yes => true,
-                Kept::No => false,
-                Kept::UnlessCompacted => self.is_compacted(client, wanted.topic).await,
-            };
-            if !kept {
-                return Err(gone(split, position.next, truncated(&wanted, end)));
-            }
-        }
+        let asked = self.questions(&topics, positions);
+        try_join_all(asked.iter().map(|asked| asked.until(client, deadline))).await?;
         Ok(())
-    }
-
-    /// Where that is not told it is taken for granted: nobody could go on otherwise.
-    async fn is_compacted(&self, client: &Client, topic: &str) -> bool {
-        const KEY: &str = "cleanup.policy";
-        let deadline = Deadline::after(client.host().now(), Some(limits::REPORT_EVERY * 3));
-        match describe_configs(client, ConfigResource::Topic(topic), &[KEY], deadline).await {
-            Ok(configs) => {
-                configs.get(KEY).and_then(Option::as_deref).is_none_or(|it| it.contains("compact"))
-            }
-            Err(error) => {
-                tracing::warn!(source = %self.name, topic, "whether it is compacted cannot be told: {error}");
-                true
-            }
-        }
     }
 }
 
@@ -364,44 +330,6 @@ fn named(offsets: &BTreeMap<String, BTreeMap<i32, i64>>, (topic, partition): &(S
 
 fn gone(split: &SplitId, position: impl fmt::Display, reason: String) -> SourceError {
     SourceError::Gone { place: format!("source {}: position {position}", split.0), reason }
-}
-
-/// What the end of the epoch under which records were read up to `next` says of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
-    Yes,
-    No,
-    /// The log goes further, and has nothing of that epoch: on a replica that came later, where the cleaner has removed all
-    /// that it wrote; otherwise because the log never had it.
-    UnlessCompacted,
-}
-
-fn is_kept(next: u64, read_under: i32, end: Option<EpochEnd>) -> Kept {
-    match end {
-        None => Kept::No,
-        Some(end) if unsigned(end.offset) < next => Kept::No,
-        Some(end) if end.leader_epoch < read_under => Kept::UnlessCompacted,
-        Some(_) => Kept::Yes,
-    }
-}
-
-fn truncated(read: &LeaderEpochOf<'_>, end: Option<EpochEnd>) -> String {
-    let LeaderEpochOf { topic, partition, leader_epoch } = read;
-    let found = match end {
-        None => "its leader knows no epoch of that number by now".to_owned(),
-        Some(end) if end.leader_epoch == *leader_epoch => {
-            format!("that epoch ends at offset {} by now", end.offset)
-        }
-        Some(end) => format!(
-            "its leader has nothing of that epoch by now, and of epoch {} up to offset {}",
-            end.leader_epoch, end.offset
-        ),
-    };
-    format!(
-        "topic {topic} partition {partition} was read up to there under leader epoch {leader_epoch}, and {found}: it was \
-         truncated (an unclean leader election?), so other records may stand where the job has read; go back to a checkpoint \
-         from before that (hapax checkpoint list, hapax run --from), or begin anew with --fresh"
-    )
 }
 
 fn unsigned(offset: i64) -> u64 {
@@ -469,74 +397,7 @@ impl Source for KafkaSource {
         Box::pin(async move {
             let client = cx.clusters.client(&self.cluster).await?;
             let topics = self.found(&client).await?;
-            self.check_epochs(&client, &topics, &positions).await?;
-            let counts: HashMap<String, i32> =
-                topics.into_iter().map(|topic| (topic.topic, topic.record.partitions)).collect();
-            let config = FetcherConfig { isolation: self.isolation, ..FetcherConfig::default() };
-            let mut fetcher = Fetcher::start(client, config);
-            let mut splits = HashMap::new();
-            for (split, position) in positions {
-                let Some((topic, partition)) = self.place(&split) else { continue };
-                if position.at_end() {
-                    continue;
-                }
-                let tp = TopicPartition { topic: Arc::from(topic), partition };
-                let from = i64::try_from(position.next).unwrap_or(i64::MAX);
-                fetcher.assign(tp.clone(), position.topic_id, from, position.leader_epoch);
-                let partitions = counts.get(topic).copied();
-                let origin = Origin { split, topic: tp.topic.clone(), partition, partitions };
-                splits.insert(tp, (Arc::new(origin), position));
-            }
-            Ok(Box::new(KafkaReader { fetcher, splits }) as Box<dyn Reader>)
+            KafkaReader::begin(self, client, &topics, positions).await
         })
-    }
-}
-
-struct KafkaReader {
-    fetcher: Fetcher,
-    splits: HashMap<TopicPartition, (Arc<Origin>, Position)>,
-}
-
-impl KafkaReader {
-    async fn read(&mut self) -> Result<Chunk, SourceError> {
-        loop {
-            let fetched = self.fetcher.next().await?;
-            let Some((origin, position)) = self.splits.get_mut(&fetched.tp) else { continue };
-            let mut batch = Batch::of_decoded(origin.clone(), &fetched.records);
-            position.next = unsigned(fetched.next_offset);
-            position.leader_epoch = fetched.leader_epoch.or(position.leader_epoch);
-            if let Some(end) = position.end.filter(|&end| position.next >= end) {
-                let end = i64::try_from(end).unwrap_or(i64::MAX);
-                batch.retain(|record| Ok::<_, SourceError>(record.offset < end))?;
-                position.next = unsigned(end);
-                self.fetcher.unassign(&fetched.tp);
-            }
-            let lag = unsigned(fetched.high_watermark).saturating_sub(position.next);
-            return Ok(Chunk { batch, position: position.clone(), lag: Some(lag), skipped: 0 });
-        }
-    }
-}
-
-impl Reader for KafkaReader {
-    fn next(&mut self) -> BoxFuture<'_, Result<Chunk, SourceError>> {
-        Box::pin(self.read())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// H37: read up to 110 under epoch 5.
-    #[test]
-    fn records_that_the_log_does_not_have_any_more_are_not_read_on_from() {
-        let end = |leader_epoch, offset| Some(EpochEnd { leader_epoch, offset });
-        let after = |end| is_kept(110, 5, end);
-        assert_eq!(after(end(5, 110)), Kept::Yes, "nothing came behind it");
-        assert_eq!(after(end(5, 150)), Kept::Yes, "more of the epoch");
-        assert_eq!(after(end(5, 109)), Kept::No, "the leader had one record less");
-        assert_eq!(after(end(4, 105)), Kept::No, "the leader never saw the epoch");
-        assert_eq!(after(end(4, 120)), Kept::UnlessCompacted, "and had more of the one before");
-        assert_eq!(after(None), Kept::No, "the leader is behind the epoch");
     }
 }
