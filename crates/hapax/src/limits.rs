@@ -36,8 +36,13 @@ pub(crate) const IDLE_CHAIN_CHECK: Duration = Duration::from_secs(5);
 /// A wait that lasts longer than this is reported, and again after each further such time.
 pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// A run begins to read without the partitions whose leaders have not said within this time whether they were truncated.
+/// A run begins to read without the partitions whose leaders have not said within this time whether they were truncated;
+/// others are asked in the turn of one that does not answer within it.
 pub(crate) const LEADERS_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Partitions that are asked at a time whether they were truncated, all of one broker in the worst case, whose connection
+/// takes a thousand.
+pub(crate) const QUESTIONS: usize = 256;
 
 /// Walks through partitions to a control batch at a time, each of which asks for 4 MiB a step of one connection to a broker.
 pub(crate) const WALKS: usize = 8;

@@ -25,7 +25,8 @@ pub struct Progress {
     pub skipped: u64,
     /// Records given up by sinks with guarantee `none`.
     pub dropped: u64,
-    /// Records that sources hold and the job has not read, where known.
+    /// Records that sources hold and the job has not read, where known: a partition of which nothing was read in this run does not
+    /// count.
     pub lag: u64,
     /// Newest committed epoch.
     pub epoch: u64,

@@ -3,16 +3,20 @@
 //! Positions are next offsets with the topic's id and the leader epoch of what was read. Start and end are made
 //! concrete once, in [`Source::genesis`]: a restart never asks "latest" again.
 
+mod asking;
 mod reader;
 mod truncation;
 
-use self::{reader::KafkaReader, truncation::Question};
+use self::{
+    reader::KafkaReader,
+    truncation::{Question, Told},
+};
 use super::{
     BoxFuture, Reader, Source, SourceContext, SourceError, SourceTopic, UNKNOWN_TOPIC, described_topics,
     extent::{self, Edge, Log, Misfit},
 };
 use crate::limits;
-use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
 use hapax_commit::{Name, Position, Positions, SplitId, TopicId};
 use hapax_host::Deadline;
 use hapax_kafka::{
@@ -304,7 +308,12 @@ impl KafkaSource {
         }
         let deadline = Deadline::after(client.host().now(), Some(limits::REPORT_EVERY * 3));
         let asked = self.questions(&topics, positions);
-        try_join_all(asked.iter().map(|asked| asked.until(client, deadline))).await?;
+        let told = asked.into_iter().map(|question| {
+            let client = client.clone();
+            async move { question.until(&client, deadline).await }
+        });
+        let told: Vec<Told> = stream::iter(told).buffer_unordered(limits::QUESTIONS).try_collect().await?;
+        asking::warn_of_withheld(&self.name, told.iter().filter(|told| **told == Told::Withheld).count());
         Ok(())
     }
 }

@@ -1,24 +1,23 @@
-//! Reads partitions: each one from when it is known that its log still has what was read of it.
+//! Reads partitions: each one from when nothing says that its log has lost what was read of it.
 //!
 //! ```text
-//!  nothing was read yet ─────────────────────────► assigned to the fetcher ─► chunks ─► unassigned at a bounded end
-//!  records were read ─► asked (truncation.rs) ─kept─┘
+//!  nothing was read yet ─────────────────────────────► assigned to the fetcher ─► chunks ─► unassigned at a bounded end
+//!  records were read ─► asked (truncation.rs) ─go on─┘
 //!                          └─truncated─► the reader fails
 //! ```
 //!
 //! A partition that nobody can answer for waits by itself; the others flow.
 
-use super::{KafkaSource, unsigned};
+use super::{KafkaSource, asking::Asking, unsigned};
 use crate::{
     batch::{Batch, Origin},
     limits,
     source::{BoxFuture, Chunk, Reader, SourceError, SourceTopic},
 };
-use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use hapax_commit::{Position, Positions, SplitId};
 use hapax_kafka::{
     Client,
-    fetch::{Fetcher, FetcherConfig, TopicPartition},
+    fetch::{FetchError, Fetcher, FetcherConfig, TopicPartition},
 };
 use std::{
     collections::{BTreeSet, HashMap},
@@ -28,8 +27,10 @@ use std::{
 pub(super) struct KafkaReader {
     fetcher: Fetcher,
     splits: HashMap<TopicPartition, (Arc<Origin>, Position)>,
-    /// Partitions that are not assigned yet.
-    asking: FuturesUnordered<BoxFuture<'static, Result<TopicPartition, SourceError>>>,
+    /// Answers for those that are not assigned yet.
+    asking: Asking,
+    /// How many those are.
+    unassigned: usize,
 }
 
 impl KafkaReader {
@@ -43,16 +44,15 @@ impl KafkaReader {
         let host = client.host().clone();
         let counts: HashMap<&str, i32> =
             topics.iter().map(|topic| (topic.topic.as_str(), topic.record.partitions)).collect();
-        let asking = FuturesUnordered::new();
-        let mut asked: BTreeSet<SplitId> = BTreeSet::new();
-        for question in source.questions(topics, &positions) {
-            let tp = TopicPartition { topic: question.topic.as_str().into(), partition: question.partition };
-            asked.insert(question.split.clone());
-            let client = client.clone();
-            asking.push(async move { question.whenever(&client).await.map(|()| tp) }.boxed());
-        }
+        let questions = source.questions(topics, &positions);
+        let asked: BTreeSet<SplitId> = questions.iter().map(|question| question.split.clone()).collect();
         let config = FetcherConfig { isolation: source.isolation, ..FetcherConfig::default() };
-        let mut reader = Self { fetcher: Fetcher::start(client, config), splits: HashMap::new(), asking };
+        let mut reader = Self {
+            fetcher: Fetcher::start(client.clone(), config),
+            splits: HashMap::new(),
+            asking: Asking::begin(client, source.name.clone(), questions),
+            unassigned: asked.len(),
+        };
         for (split, position) in positions.into_iter().filter(|(_, position)| !position.at_end()) {
             let Some((topic, partition)) = source.place(&split) else { continue };
             let tp = TopicPartition { topic: Arc::from(topic), partition };
@@ -71,9 +71,16 @@ impl KafkaReader {
     }
 
     async fn answers(&mut self) -> Result<(), SourceError> {
-        while let Some(kept) = self.asking.next().await {
-            self.assign(&kept?);
+        while self.unassigned > 0 {
+            let answer = self.asking.next().await;
+            self.take(answer)?;
         }
+        Ok(())
+    }
+
+    fn take(&mut self, answer: Option<Result<TopicPartition, SourceError>>) -> Result<(), SourceError> {
+        self.assign(&answer.unwrap_or(Err(FetchError::Stopped.into()))?);
+        self.unassigned -= 1;
         Ok(())
     }
 
@@ -87,8 +94,8 @@ impl KafkaReader {
         loop {
             let fetched = tokio::select! {
                 biased;
-                Some(kept) = self.asking.next() => {
-                    self.assign(&kept?);
+                answer = self.asking.next(), if self.unassigned > 0 => {
+                    self.take(answer)?;
                     continue;
                 }
                 fetched = self.fetcher.next() => fetched?,

@@ -8,7 +8,8 @@
 //!    │  └─► end before it, or no such epoch ──────────────► truncated: E0405
 //!    │  └─► end of an earlier epoch, behind it ───────────► kept where the topic is compacted, else truncated
 //!    ├────► the right or the request is not there ────────► taken for kept, with a warning
-//!    └────► nobody leads the partition ───────────────────► asked again: an unclean election is what may come next
+//!    ├────► the topic has another id by now ──────────────► no answer counts: reading it tells that
+//!    └────► nobody answers, or not for good ──────────────► asked again: an unclean election is what may come next
 //! ```
 
 use super::{gone, unsigned};
@@ -16,7 +17,7 @@ use crate::{limits, source::SourceError};
 use hapax_commit::{SplitId, TopicId};
 use hapax_host::Deadline;
 use hapax_kafka::{
-    Client, ClientError, KafkaCode,
+    Client, ClientError,
     admin::{ConfigResource, EpochEnd, LeaderEpochOf, describe_configs, epoch_end},
 };
 
@@ -32,51 +33,44 @@ pub(super) struct Question {
     pub(super) read_under: i32,
 }
 
+/// What is known of the records before a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// They are there, or reading on will tell that the topic is another one.
+    GoOn,
+    /// The cluster keeps it from the job.
+    Withheld,
+}
+
 impl Question {
     /// Asks until the deadline.
     ///
     /// # Errors
     /// [`SourceError::Gone`] where the partition was truncated; [`SourceError::Cluster`] where nobody answered.
-    pub(super) async fn until(&self, client: &Client, deadline: Deadline) -> Result<(), SourceError> {
+    pub(super) async fn until(&self, client: &Client, deadline: Deadline) -> Result<Told, SourceError> {
         let Self { split, topic, partition, position, read_under, .. } = self;
         let asked = LeaderEpochOf { topic, partition: *partition, leader_epoch: *read_under };
         let end = match epoch_end(client, asked, deadline).await {
-            Err(error) if error.is_withheld() => {
-                tracing::warn!(split = split.0, "whether it was truncated cannot be told: {error}");
-                return Ok(());
-            }
+            Err(error) if error.is_withheld() => return Ok(Told::Withheld),
             end => end?,
         };
         let kept = match is_kept(*position, *read_under, end) {
             Kept::Yes => true,
             Kept::No => false,
-            Kept::UnlessCompacted => is_compacted(client, topic).await,
+            Kept::UnlessCompacted => is_compacted(client, topic).await?,
         };
-        if kept { Ok(()) } else { Err(gone(split, position, self.truncated(end))) }
-    }
-
-    /// Asks as long as it takes. Of a topic that is gone or another one by now nothing is asked any more: reading it tells
-    /// that.
-    pub(super) async fn whenever(&self, client: &Client) -> Result<(), SourceError> {
-        loop {
-            let round = Deadline::after(client.host().now(), Some(limits::REPORT_EVERY));
-            match self.until(client, round).await {
-                Err(SourceError::Cluster(error @ ClientError::Deadline { .. })) if error.is_retriable() => {
-                    if error.code() == Some(KafkaCode::UNKNOWN_TOPIC_OR_PARTITION) || self.is_another(client)
-                    {
-                        return Ok(());
-                    }
-                    tracing::warn!(split = self.split.0, "not read yet, whether it was truncated: {error}");
-                }
-                told => return told,
-            }
+        if kept || self.is_another(client).await {
+            return Ok(Told::GoOn);
         }
+        Err(gone(split, position, self.truncated(end)))
     }
 
-    /// A try that fails asks for the topic anew, so this is what is there now.
-    fn is_another(&self, client: &Client) -> bool {
-        let found = client.cached_topic(&self.topic).map(|found| found.id);
-        matches!((self.topic_id, found), (Some(known), Some(found)) if known != found)
+    /// Does the topic of this name have another id by now? What cannot be told is no reason to read on.
+    async fn is_another(&self, client: &Client) -> bool {
+        let Some(known) = self.topic_id else { return false };
+        let found = client.topics(&[&self.topic]).await;
+        let found = found.iter().flatten().find(|found| *found.name == *self.topic);
+        found.is_some_and(|found| found.error.is_none() && found.id != known)
     }
 
     fn truncated(&self, end: Option<EpochEnd>) -> String {
@@ -99,16 +93,19 @@ impl Question {
     }
 }
 
-/// Where that is not told it is taken for granted: nobody could go on otherwise.
-async fn is_compacted(client: &Client, topic: &str) -> bool {
+/// Where the cluster keeps that from the job it is taken for granted: nobody could go on otherwise.
+async fn is_compacted(client: &Client, topic: &str) -> Result<bool, ClientError> {
     const KEY: &str = "cleanup.policy";
     let deadline = Deadline::after(client.host().now(), Some(limits::REPORT_EVERY * 3));
     match describe_configs(client, ConfigResource::Topic(topic), &[KEY], deadline).await {
-        Ok(configs) => configs.get(KEY).and_then(Option::as_deref).is_none_or(|it| it.contains("compact")),
-        Err(error) => {
-            tracing::warn!(topic, "whether it is compacted cannot be told: {error}");
-            true
+        Ok(configs) => {
+            Ok(configs.get(KEY).and_then(Option::as_deref).is_none_or(|it| it.contains("compact")))
         }
+        Err(error) if error.is_withheld() => {
+            tracing::warn!(topic, "whether it is compacted cannot be told: {error}");
+            Ok(true)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -1,0 +1,115 @@
+//! Asks for all partitions of a reader whether they were truncated, beside the reading, until the last one has an answer.
+//!
+//! In a task of its own: a question holds turns of the client while it waits, and a reader is left alone for as long as its
+//! shard flushes. It asks in rounds, so that partitions without a leader take no turn of those that have one for long.
+
+use super::truncation::{Question, Told};
+use crate::{limits, source::SourceError};
+use futures::{StreamExt, stream};
+use hapax_host::{Deadline, Instant};
+use hapax_kafka::{Client, fetch::TopicPartition};
+use tokio::sync::mpsc;
+
+/// The answers to come. Dropping it ends the asking.
+pub(super) struct Asking {
+    told: mpsc::UnboundedReceiver<Result<TopicPartition, SourceError>>,
+    task: tokio::task::AbortHandle,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Asking {
+    /// Begins to ask. Needs a tokio runtime around it.
+    pub(super) fn begin(client: Client, source: String, questions: Vec<Question>) -> Self {
+        let (tell, told) = mpsc::unbounded_channel();
+        let task = tokio::spawn(ask(client, source, questions, tell)).abort_handle();
+        Self { told, task }
+    }
+
+    /// The next partition that may be gone on with; none behind the last. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// A partition was truncated, or asking again cannot help.
+    pub(super) async fn next(&mut self) -> Option<Result<TopicPartition, SourceError>> {
+        self.told.recv().await
+    }
+}
+
+async fn ask(
+    client: Client,
+    source: String,
+    mut questions: Vec<Question>,
+    tell: mpsc::UnboundedSender<Result<TopicPartition, SourceError>>,
+) {
+    let (mut withheld, mut reported) = (0, client.host().now());
+    let mut patience = limits::LEADERS_PATIENCE;
+    while !questions.is_empty() {
+        let (mut open, mut last) = (Vec::new(), None);
+        let limit = Some(patience);
+        let round = questions.into_iter().map(|question| {
+            let client = client.clone();
+            async move {
+                let deadline = Deadline::after(client.host().now(), limit);
+                (question.until(&client, deadline).await, question)
+            }
+        });
+        let mut round = std::pin::pin!(stream::iter(round).buffer_unordered(limits::QUESTIONS));
+        while let Some((answer, question)) = round.next().await {
+            match answer {
+                Ok(told) => {
+                    withheld += usize::from(told == Told::Withheld);
+                    let Question { topic, partition, .. } = question;
+                    // Nobody hears it where the reader has gone.
+                    let _ = tell.send(Ok(TopicPartition { topic: topic.into(), partition }));
+                }
+                Err(SourceError::Cluster(error)) if error.is_retriable() => {
+                    last = Some(error);
+                    open.push(question);
+                }
+                Err(error) => {
+                    let _ = tell.send(Err(error));
+                }
+            }
+        }
+        if open.is_empty() {
+            warn_of_withheld(&source, std::mem::take(&mut withheld));
+        } else if let Some(error) = last {
+            report(&client, &source, &open, &error.to_string(), &mut reported);
+        }
+        questions = open;
+        // A slow broker answers at last.
+        patience = (patience * 2).min(limits::REPORT_EVERY * 3);
+    }
+}
+
+/// One line for all of them.
+fn report(client: &Client, source: &str, open: &[Question], last: &str, reported: &mut Instant) {
+    let now = client.host().now();
+    if now.saturating_duration_since(*reported) < limits::REPORT_EVERY {
+        return;
+    }
+    *reported = now;
+    let example = &open[0].split.0;
+    tracing::warn!(
+        source,
+        partitions = open.len(),
+        example,
+        last,
+        "not read yet: nobody can say whether they were truncated"
+    );
+}
+
+/// One line for all of them.
+pub(super) fn warn_of_withheld(source: &str, partitions: usize) {
+    if partitions > 0 {
+        tracing::warn!(
+            source,
+            partitions,
+            "whether they were truncated is not told: the right to describe the topic, or the request, is missing"
+        );
+    }
+}
