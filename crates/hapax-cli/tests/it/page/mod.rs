@@ -1,7 +1,12 @@
-//! docs/interleavings.md is true to the tests: each number has its entry, and what an entry names is there.
+//! Pages that name tests and files are true to the sources: what an entry names is there.
 //!
-//! Owns how the page is read: `### H1. ` begins an entry; in backticks, `crate: module::test` is a test and a path that ends
-//! with `.rs` a file below `crates/`. Refuses to judge whether a test shows what its entry says: that is for people.
+//! Owns how such a page is read: `### H1. ` begins an entry (`G1.`, `N1.` on another page); in backticks, `crate: module::test`
+//! is a test, as the test runner prints it, and a path that begins with a crate of ours and ends with `.rs` a file below
+//! `crates/`. Refuses to judge whether a test shows what its entry says: that is for people.
+
+mod guarantee;
+mod interleaving;
+mod protocol;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,20 +14,38 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const NUMBERS: std::ops::RangeInclusive<u32> = 1..=43;
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn page() -> String {
-    fs::read_to_string(root().join("docs/interleavings.md")).unwrap()
+fn page(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap()
 }
 
-/// Number and text of each entry, in the page's order.
-fn entries(page: &str) -> Vec<(u32, &str)> {
-    let entry = |text: &'_ str| text.split_once(". ").and_then(|(number, _)| number.parse().ok());
-    page.split("\n### H").skip(1).map(|text| (entry(text).expect("### Hn. title"), text)).collect()
+/// An entry of a page.
+#[derive(Debug)]
+struct Entry<'a> {
+    /// `H1`.
+    id: &'a str,
+    text: &'a str,
+}
+
+/// The entries whose ids begin with a letter, in the page's order.
+fn entries<'a>(page: &'a str, letter: char) -> Vec<Entry<'a>> {
+    let begins = |text: &&str| text.starts_with(letter);
+    let entry = |text: &'a str| {
+        let (id, _) = text.split_once(". ").expect("### Xn. title");
+        // What follows the last entry of a section is no part of it.
+        Entry { id, text: text.split("\n## ").next().expect("a split has a first part") }
+    };
+    page.split("\n### ").skip(1).filter(begins).map(entry).collect()
+}
+
+/// Ids count from 1, none left out and none twice.
+fn assert_numbered(entries: &[Entry<'_>], letter: char) {
+    let found: Vec<&str> = entries.iter().map(|entry| entry.id).collect();
+    let wanted: Vec<String> = (1..=entries.len()).map(|number| format!("{letter}{number}")).collect();
+    assert_eq!(found, wanted);
 }
 
 fn in_backticks(text: &str) -> impl Iterator<Item = &str> {
@@ -38,6 +61,20 @@ fn named_tests(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 fn named_files(text: &str) -> impl Iterator<Item = &str> {
     in_backticks(text).filter(|name| name.starts_with("hapax") && name.ends_with(".rs"))
+}
+
+/// What a text names and nobody has.
+fn missing(text: &str) -> Vec<String> {
+    let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut missing = Vec::new();
+    for (owner, path) in named_tests(text) {
+        if !known.entry(owner).or_insert_with(|| tests_of(owner)).contains(path) {
+            missing.push(format!("{owner}: {path}"));
+        }
+    }
+    let files = named_files(text).filter(|file| !root().join("crates").join(file).is_file());
+    missing.extend(files.map(str::to_owned));
+    missing
 }
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
@@ -99,43 +136,39 @@ fn tests_of(owner: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn each_number_has_one_entry_with_a_rule_and_what_shows_it() {
-    let page = page();
-    let entries = entries(&page);
-    let numbers: Vec<u32> = entries.iter().map(|(number, _)| *number).collect();
-    assert_eq!(numbers, NUMBERS.collect::<Vec<_>>());
-    for (number, text) in entries {
-        assert!(text.contains("*Rule:*") || text.contains("*Not there:*"), "H{number} has no rule");
-        assert!(named_files(text).next().is_some(), "H{number} has no place in the code");
-        let shown = named_tests(text).next().is_some();
-        assert!(
-            shown || text.contains("*Not shown:*"),
-            "H{number} says neither what shows it nor that nothing does"
-        );
-        assert_eq!(shown, text.contains("*Shown by:*"), "H{number}");
+fn everything_that_a_page_names_is_there() {
+    for name in [guarantee::PAGE, interleaving::PAGE, protocol::PAGE] {
+        let missing = missing(&page(name));
+        assert!(missing.is_empty(), "named by {name}, and not there:\n{}", missing.join("\n"));
     }
 }
 
 #[test]
-fn every_test_that_the_page_names_is_there() {
-    let page = page();
-    let mut tests: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    let mut missing = Vec::new();
-    let mut count = 0;
-    for (owner, path) in named_tests(&page) {
-        count += 1;
-        if !tests.entry(owner).or_insert_with(|| tests_of(owner)).contains(path) {
-            missing.push(format!("{owner}: {path}"));
-        }
-    }
-    assert!(count >= NUMBERS.count(), "only {count} tests are found on the page");
-    assert!(missing.is_empty(), "named by docs/interleavings.md, and not there:\n{}", missing.join("\n"));
+fn a_test_or_a_file_that_is_not_there_is_told() {
+    let there = "`hapax-cli: page::everything_that_a_page_names_is_there`, `hapax-cli/tests/it/page/mod.rs`";
+    assert_eq!(missing(there), [""; 0]);
+    let renamed = "`hapax-cli: page::everything_that_a_page_named_was_there`";
+    // A function that is no test, and a crate that is none of ours.
+    let others = "`hapax-cli: page::missing`, `hapax-none: it::is`, `hapax-cli/tests/it/pages.rs`";
+    let told = missing(&format!("{there} and {renamed} and {others}"));
+    assert_eq!(
+        told,
+        [
+            "hapax-cli: page::everything_that_a_page_named_was_there",
+            "hapax-cli: page::missing",
+            "hapax-none: it::is",
+            "hapax-cli/tests/it/pages.rs",
+        ]
+    );
 }
 
 #[test]
-fn every_file_that_the_page_names_is_there() {
-    let page = page();
-    let missing: Vec<&str> =
-        named_files(&page).filter(|file| !root().join("crates").join(file).is_file()).collect();
-    assert_eq!(missing, [""; 0]);
+fn an_entry_ends_where_the_next_one_or_another_section_begins() {
+    let page = "# Page\n\n### G1. One\n\nfirst\n\n### G2. Two\n\nsecond\n\n## More\n\nnobody's\n\n### N1. Not\n\nthird\n";
+    let found = entries(page, 'G');
+    assert_numbered(&found, 'G');
+    assert_eq!(found.len(), 2);
+    assert!(found[0].text.contains("first") && !found[0].text.contains("second"));
+    assert!(found[1].text.contains("second") && !found[1].text.contains("nobody's"));
+    assert_eq!(entries(page, 'N')[0].id, "N1");
 }
