@@ -294,3 +294,85 @@ fn a_job_begins_where_its_file_says() {
         assert_eq!(values(&sink), expected, "{start}");
     }
 }
+
+/// Everything that there is becomes one epoch.
+const ONE_EPOCH: &str = "checkpoint.interval=5s";
+
+/// By key, and by the source's partition; a part of the epoch is aborted behind its decision, and written again.
+#[test]
+fn records_of_a_key_keep_their_order_however_partitions_are_chosen() {
+    const KEYS: u32 = 30;
+    const OF_EACH: u32 = 100;
+    let source = create("key-in", 3, &[]);
+    // All records of a key are in one partition, beside those of nine others.
+    let record =
+        |n: u32| Record::new(format!("k{}", n % KEYS), n.to_string()).to_partition((n % KEYS % 3) as i32);
+    produce(&source, &(0..KEYS * OF_EACH).map(record).collect::<Vec<_>>());
+    for (partitions, chosen) in [(5, "auto"), (3, "key"), (3, "keep")] {
+        let sink = create("key-out", partitions, &[]);
+        let bench = copy(&format!("pipeline-key-{chosen}"), &source, &sink, "");
+        let chosen = format!("sink.0.partition={chosen}");
+        let died = bench.run(&["--set", &chosen, "--set", ONE_EPOCH, "--crash-at", "K2:1"]);
+        assert_eq!(died.code, None, "{}", died.err);
+        let file = bench.file.to_str().unwrap();
+        let described = hapax(&["txn", "describe", file, "--json"]);
+        let lines =
+            described.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let in_doubt = lines.filter(|one| one["chain"]["in-doubt"].is_object()).collect::<Vec<_>>();
+        let ended = hapax(&["txn", "abort", file, in_doubt[0]["id"].as_str().unwrap(), "--decided"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        let list = "recovery=[\"resume\", \"rewrite\"]";
+        let ended = bench.run(&["--set", &chosen, "--set", list]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        assert!(ended.err.contains("written again"), "{}", ended.err);
+
+        let found = read(&sink);
+        for key in 0..KEYS {
+            let name = format!("k{key}").into_bytes();
+            let of_key = |part: &Vec<Read>| -> Vec<String> {
+                part.iter().filter(|read| read.key.as_ref() == Some(&name)).map(Read::text).collect()
+            };
+            let places: Vec<Vec<String>> = found.iter().map(of_key).filter(|part| !part.is_empty()).collect();
+            let wanted: Vec<String> = (0..OF_EACH).map(|n| (n * KEYS + key).to_string()).collect();
+            assert_eq!(places, [wanted], "{chosen}: k{key}");
+        }
+    }
+}
+
+/// What it drops is counted, what it repeats is its own, and the other sink is exact; under both deciders.
+#[test]
+fn a_sink_without_a_guarantee_takes_nothing_from_the_exact_one_beside_it() {
+    for decider in ["checkpoint", "transaction"] {
+        let (source, exact) = (create("beside-in", 2, &[]), create("beside-exact", 2, &[]));
+        let none = create("beside-none", 2, &[("max.message.bytes", "2000")]);
+        let record = |n: i32| {
+            let padding = if n == 50 { 5_000 } else { 10 };
+            Record::value(format!("{n} {}", "x".repeat(padding))).to_partition(n % 2)
+        };
+        produce(&source, &(0..100).map(record).collect::<Vec<_>>());
+        let bench = copy(&format!("pipeline-beside-{decider}"), &source, &exact, "");
+        let mut text = std::fs::read_to_string(&bench.file).unwrap();
+        text.push_str(&format!(
+            "[[sink]]\ntopic = \"{none}\"\nguarantee = \"none\"\ncompression = \"none\"\n"
+        ));
+        std::fs::write(&bench.file, format!("decider = \"{decider}\"\n{text}")).unwrap();
+        let died = bench.run(&["--set", ONE_EPOCH, "--crash-at", "K1:1"]);
+        assert_eq!(died.code, None, "{}", died.err);
+        let ended = bench.run(&["--json"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        let written = read(&source);
+        assert_eq!(
+            read(&exact).iter().map(|part| part.iter().map(Read::text).collect()).collect::<Vec<Vec<_>>>(),
+            written.iter().map(|part| part.iter().map(Read::text).collect()).collect::<Vec<Vec<_>>>(),
+            "{decider}: each once and in order"
+        );
+        assert!(ended.summary()["dropped"].as_u64() > Some(0), "{}", ended.out);
+        let mut found = values(&none);
+        let copies = found.len();
+        found.sort_unstable();
+        found.dedup();
+        assert!(!found.iter().any(|text| text.starts_with("50 ")), "the topic does not take it");
+        assert_eq!(found.len(), 99, "{decider}: its neighbours are there");
+        assert!(copies > found.len(), "{decider}: what lay behind no checkpoint is written again");
+    }
+}

@@ -8,6 +8,7 @@ mod carried;
 mod chain;
 mod cohort;
 mod crash;
+mod diagram;
 mod durable;
 mod evidence;
 mod exploration;

@@ -621,6 +621,20 @@ fn an_old_copy_of_the_store_is_noticed_by_commits_in_the_data() {
     assert_eq!(count(&effects, |effect| matches!(effect, Effect::ClearId { .. })), 0);
 }
 
+/// What an old copy does not show: epochs 2 and 3 were committed since, under ids of which it has no transaction.
+#[test]
+fn ids_of_which_the_chain_has_no_transaction_are_cleared_without_a_look() {
+    let slots = Slots::claimed().decide(1).put(proven(1)).claim(2);
+    let mut brokers = Brokers::default();
+    for (shard, epoch) in [(0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3)] {
+        brokers = brokers.say(&handle(shard, epoch), [committed(shard)]);
+    }
+    let effects = recover(&slots, &mut brokers);
+    assert_eq!(count(&effects, |effect| matches!(effect, Effect::Survey { .. })), 2, "those of epoch 1");
+    assert_eq!(count(&effects, |effect| matches!(effect, Effect::ClearId { .. })), 6);
+    assert_eq!(done(&effects).start.settled, Epoch(1), "it goes on behind epoch 1");
+}
+
 /// H11: what an old run sees at the brokers is what a newer one did, so the chain is asked before a person is called.
 #[test]
 fn an_old_run_that_sees_a_newer_ones_commits_is_fenced_and_calls_nobody() {

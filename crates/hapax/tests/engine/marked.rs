@@ -102,3 +102,17 @@ fn a_commit_that_is_tried_again_looks_at_the_control_batches() {
         assert!(why.contains("committed"), "{why}");
     });
 }
+
+/// What this crate says of it: a live commit that is answered at once is believed.
+#[test]
+fn a_live_commit_that_is_answered_at_once_does_not_see_a_marked_partition() {
+    on_each(|world| async move {
+        let sink = world.begun().await;
+        let mut lane = sink.lane(0).await.unwrap();
+        let handle = world.prepared(&mut lane, 1, 0, 4).await;
+        mark(&world, &handle, 1).await;
+        let outcome = lane.commit(&handle).await.unwrap();
+        assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+        assert_eq!(world.seen().await, [0, 2], "readers do not see the marked half");
+    });
+}

@@ -133,6 +133,30 @@ fn a_sink_that_is_added_gets_what_comes_from_there_on() {
     }
 }
 
+/// A run knows a topic by what it was when it first wrote there, and writes to it by name.
+#[test]
+fn a_sinks_topic_that_is_made_again_under_a_run_is_written_on_and_refused_by_the_next_start() {
+    for (on, top) in
+        On::OURS.into_iter().flat_map(|on| ["", "decider = \"transaction\"\n"].map(|top| (on, top)))
+    {
+        let mut scene = Scene::with_top("sink-made-again", on, PARTITIONS, top);
+        scene.feed("in", 10);
+        let mut run = scene.start("run", &[]);
+        scene.until_copied(&mut run, "out", &["in"]);
+        let out = scene.topic("out");
+        Judge::shared().delete_topic(&scene.bootstrap, &out).unwrap();
+        Judge::shared().create_topic(&scene.bootstrap, &out, PARTITIONS, &[]).unwrap();
+        scene.feed("in", 10);
+        let wanted = 10 * PARTITIONS as usize;
+        let goes_on = |_: &mut xtask::hapax::Run| Ok(scene.read("out").concat().len() >= wanted);
+        run.until("writes on", super::scene::PATIENCE, goes_on).unwrap();
+        run.process().signal("TERM").unwrap();
+        run.demand_exit(0, super::scene::PATIENCE).unwrap();
+        scene.bench.run(&[]).says(4, "E0407");
+        assert_eq!(scene.read("out").concat().len(), wanted, "what stood in the old one is gone");
+    }
+}
+
 /// What is prepared in it is decided: it is committed from the manifest, before the job goes on without the sink.
 #[test]
 fn a_sink_that_is_renamed_while_its_transaction_is_prepared_is_resolved_first() {

@@ -95,3 +95,21 @@ fn a_job_that_ended_well_goes_on_although_nobody_remembers_its_ids() {
         assert_eq!(found, (400..600).collect::<Vec<_>>(), "v{version}");
     }
 }
+
+/// Neither store nor coordinators: nobody is left who could tell that it has run.
+#[test]
+fn a_job_whose_store_is_gone_and_whose_ids_are_forgotten_is_a_first_start() {
+    for version in [0, 2] {
+        let case = copying(&format!("nobody-v{version}"), version, "earliest");
+        case.feed(0, 400);
+        case.run_until(400, &[]);
+        fs::remove_dir_all(case.bench.path("store")).unwrap();
+        case.run(&["resume"]).says(4, "E0401");
+        case.forget();
+        case.run_until(800, &[]);
+        let mut found = case.read().concat();
+        found.sort_unstable();
+        let twice: Vec<u64> = (0..400).flat_map(|id| [id, id]).collect();
+        assert_eq!(found, twice, "v{version}");
+    }
+}

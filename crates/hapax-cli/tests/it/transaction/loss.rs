@@ -1,8 +1,9 @@
 //! Offsets that are missing, reset or expired: a person's business, never a first start.
 
-use super::{Case, On, PARTITIONS, judges};
-use std::{fs, path::PathBuf};
+use super::{Case, On, PARTITIONS, TOTAL, judges};
+use std::{fs, path::PathBuf, process::Command};
 use xtask::{
+    judge::GroupOffset,
     kafka::{Version, transactions},
     tools::Tools,
 };
@@ -53,6 +54,33 @@ impl Case {
         fs::write(&self.file, without.join("\n")).unwrap();
     }
 
+    /// A tool that puts back offsets with what stands beside them, which Apache Kafka's own cannot.
+    fn put_back(&self, offsets: &[GroupOffset]) {
+        let place = |found: &GroupOffset| {
+            let GroupOffset { topic, partition, offset, metadata } = found;
+            format!("TopicPartition({topic:?}, {partition}): OffsetAndMetadata({offset}, {metadata:?})")
+        };
+        let places: Vec<String> = offsets.iter().map(place).collect();
+        let script = format!(
+            "import asyncio\n\
+             from aiokafka import AIOKafkaConsumer\n\
+             from aiokafka.structs import OffsetAndMetadata, TopicPartition\n\
+             places = {{{}}}\n\
+             async def put_back():\n    \
+                 consumer = AIOKafkaConsumer(bootstrap_servers={:?}, group_id={:?}, enable_auto_commit=False)\n    \
+                 consumer.assign(list(places))\n    \
+                 await consumer.start()\n    \
+                 await consumer.commit(places)\n    \
+                 await consumer.stop()\n\
+             asyncio.run(put_back())\n",
+            places.join(", "),
+            self.bootstrap,
+            self.job,
+        );
+        let mut command = Command::new(xtask::judge::python().unwrap());
+        assert!(command.args(["-c", &script]).status().unwrap().success());
+    }
+
     pub(super) fn store(&self) -> PathBuf {
         self.folder.join("store")
     }
@@ -75,6 +103,22 @@ fn offsets_that_a_tool_has_reset_stop_the_job_and_fresh_begins_anew() {
     ended.says(4, "E0420");
     ended.says(4, &format!("the committed offset of {}-1: nothing stands beside the offset", case.source()));
     ended.says(4, "--fresh");
+}
+
+/// Nothing tells an older set of bookmarks from the newest one, if it is whole.
+#[test]
+fn offsets_that_are_set_back_with_what_stands_beside_them_are_believed() {
+    let case = Case::new("set-back", On::Ours(2), "");
+    case.fill();
+    assert_eq!(case.run(&["--crash-at", "K0:1"]).code, None);
+    let older = case.offsets();
+    assert_eq!(case.run(&[]).code, Some(0));
+    case.assert_done("before");
+    case.put_back(&older);
+    assert_eq!(case.offsets(), older);
+    let ended = case.run(&["--json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert_eq!(ended.summary()["records_out"], TOTAL, "all of it comes a second time");
 }
 
 #[test]

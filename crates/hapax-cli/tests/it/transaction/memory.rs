@@ -130,6 +130,20 @@ fn a_job_that_loses_its_store_when_brokers_have_forgotten_it_is_no_first_start()
     case.run(&[]).says(4, "E0420");
 }
 
+/// Offsets, ids and the topic of its own: with the last one that it is known by gone, nobody can tell.
+#[test]
+fn a_job_that_nothing_remembers_is_a_first_start() {
+    let case = Case::new("forgotten", On::Ours(2), "");
+    case.fill();
+    case.finishes("the first time");
+    case.let_expire();
+    case.run(&[]).says(4, "E0420");
+    judges().reader.delete_topic(&case.bootstrap, &format!("{}.progress", case.job)).unwrap();
+    let ended = case.run(&["--json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert_eq!(ended.summary()["records_out"], TOTAL, "all of it comes a second time");
+}
+
 /// A first start dies with its record in the store alone, and the job is begun without a store.
 #[test]
 fn a_record_of_a_life_that_never_began_begins_no_job_that_has_run_without_it() {

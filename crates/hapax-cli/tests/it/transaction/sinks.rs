@@ -1,7 +1,11 @@
 //! Several sinks of one job: each sees what was committed together, or at least once where that is all it promises.
 
 use super::{Case, Mode, On, PARTITIONS, PATIENCE, Point, TOTAL, crash_at, judges};
-use std::fs;
+use hapax_broker::{ApiKey, Rule};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 use xtask::judge::{Audit, Isolation};
 
 impl Case {
@@ -60,4 +64,25 @@ fn a_sink_of_at_least_once_beside_it_lacks_no_record() {
         assert_eq!(ids, (0..TOTAL).collect::<Vec<_>>(), "v{version}");
         assert!(written as u64 > TOTAL, "the epoch that died was written twice: {written}");
     }
+}
+
+/// An epoch is ready when its last sink is: here one that takes nothing until its records are given up.
+#[test]
+fn a_sink_without_a_guarantee_that_takes_nothing_holds_the_exact_one_up() {
+    const NOT_ENOUGH_REPLICAS: i16 = 19;
+    const GIVEN_UP_AFTER: Duration = Duration::from_secs(4);
+    let case = Case::new("held up", On::Ours(2), "");
+    let none = case.and_to("none");
+    let text = fs::read_to_string(&case.file).unwrap();
+    fs::write(&case.file, format!("{text}delivery_timeout = \"{}s\"\n", GIVEN_UP_AFTER.as_secs())).unwrap();
+    case.fill();
+    let rule = Rule::on(ApiKey::Produce).topic(&*none).always().error(NOT_ENOUGH_REPLICAS);
+    let refused = case.hosted.as_ref().unwrap().broker.faults().guard(rule).unwrap();
+    let began = Instant::now();
+    let ended = case.run(&["--json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert!(began.elapsed() >= GIVEN_UP_AFTER, "nothing is committed before: {:?}", began.elapsed());
+    assert!(refused.fired() > 0);
+    assert_eq!(ended.summary()["dropped"], TOTAL);
+    case.assert_done("held up");
 }

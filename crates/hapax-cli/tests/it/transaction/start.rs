@@ -127,6 +127,7 @@ fn a_decider_that_does_not_fit_is_refused_before_anything_is_touched() {
     assert!(!bench.path("out").exists());
     let case = Case::new("recovered", On::Ours(2), "");
     case.run(&["--recover", "rewind"]).says(2, "--recover rewind has nothing to resolve");
+    case.run(&["--from", "1"]).says(2, "--from 1 goes back to a checkpoint");
     assert!(case.offsets_now().is_empty());
 }
 
