@@ -31,7 +31,7 @@ pub const BOOKMARK_VERSION: u32 = 1;
 const NAME: &str = "hapax ";
 
 /// What stands beside one committed offset.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bookmark {
     /// The job.
     pub job: Name,
@@ -58,7 +58,7 @@ pub struct Bookmark {
 }
 
 /// Where reading goes on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading {
     /// Here.
@@ -74,7 +74,7 @@ fn is_none(most: &u32) -> bool {
 }
 
 /// A text that is not a bookmark which this release reads.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NotABookmark {
     /// Nothing is there: a tool that sets offsets leaves none.
     Empty,
@@ -132,7 +132,7 @@ impl Bookmark {
 }
 
 /// What carries a job's positions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Home {
     /// The offsets of the source's own group: one bookmark for each partition, which holds its position alone.
     Group,
@@ -141,7 +141,7 @@ pub enum Home {
 }
 
 /// A committed offset as it was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FoundOffset {
     /// Topic and partition, as a person finds them.
     pub place: String,
@@ -152,7 +152,7 @@ pub struct FoundOffset {
 }
 
 /// How far a job is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Progress {
     /// Number of the layout.
     pub layout: u32,
@@ -165,7 +165,7 @@ pub struct Progress {
 }
 
 /// How far a shard is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShardProgress {
     /// The newest committed epoch.
     pub epoch: Epoch,
@@ -195,7 +195,7 @@ impl Progress {
 }
 
 /// Why committed offsets are not a job's progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ProgressFault {
     /// Not a bookmark.
     Unreadable {
@@ -344,7 +344,7 @@ fn add(progress: &mut Progress, mark: Bookmark, splits: u32, place: &str) -> Res
 }
 
 /// What coordinators know of the ids of a job that has no committed offsets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Past {
     /// Nothing: it has not run, or so long ago that everything is forgotten.
     None,
@@ -415,7 +415,7 @@ pub fn is_behind(open: Identity, cleared: Identity) -> bool {
 }
 
 /// What runs of this process have had of an id.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Had {
     /// Identities that they were given, or will have been if what was asked for is done.
     pub identities: BTreeSet<Identity>,
@@ -441,7 +441,7 @@ pub fn is_taken_over(own: &BTreeMap<TransactionalId, Had>, looks: &[(Transaction
 }
 
 /// Whose is an id, as far as its coordinator tells?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Whose {
     Ours,
     Theirs,

@@ -14,7 +14,7 @@ use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
 /// What such an object holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CarriedPositions {
     /// The job.
     pub job: Name,
@@ -52,7 +52,7 @@ impl CarriedPositions {
 ///
 /// On transactions of version 1 a producer keeps its epoch from one transaction to the next, so the shard's epoch is a part
 /// of it, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectName {
     /// The transaction that carries the pointer.
     pub by: Identity,

@@ -31,7 +31,7 @@ use alloc::{
 use core::fmt;
 
 /// What does not change in a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CohortConfig {
     /// The shards.
     pub shards: BTreeSet<ShardId>,
@@ -41,7 +41,7 @@ pub struct CohortConfig {
 }
 
 /// Where a run goes on, as recovery left it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CohortStart {
     /// The highest epoch number ever used.
     pub last_epoch: Epoch,
@@ -54,7 +54,7 @@ pub struct CohortStart {
 }
 
 /// What a shard hands over at a barrier.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Share {
     /// Positions behind the epoch's last record, of every split of the shard.
     pub positions: Positions,
@@ -67,7 +67,7 @@ pub struct Share {
 }
 
 /// A prepared transaction and how long it may stay open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PreparedHandle {
     /// The handle.
     pub handle: Handle,
@@ -77,7 +77,7 @@ pub struct PreparedHandle {
 }
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// The checkpoint interval has passed.
     Tick,
@@ -138,7 +138,7 @@ pub enum Input {
 }
 
 /// How EndTxn(commit) of a lane ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LaneEnd {
     /// Committed.
     Committed,
@@ -147,7 +147,7 @@ pub enum LaneEnd {
 }
 
 /// What is to be done, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Put the barrier that ends the epoch into every shard's stream.
     SendBarrier {
@@ -178,7 +178,7 @@ pub enum Effect {
 }
 
 /// How a run ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// A bounded job is done, and the chain says so.
     Finished,
@@ -191,7 +191,7 @@ pub enum End {
 }
 
 /// Why a run failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// A prepared transaction has used half of its time, or all of it by when its epoch was decided.
     DeadlineNear {
@@ -254,7 +254,7 @@ impl fmt::Display for Failure {
 }
 
 /// The coordinator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cohort {
     config: CohortConfig,
     writing: Epoch,
@@ -275,7 +275,7 @@ pub struct Cohort {
     effects: VecDeque<Effect>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Collecting {
     epoch: Epoch,
     last: bool,
@@ -285,20 +285,20 @@ struct Collecting {
 }
 
 /// Its manifest is stored, its outcome is not in the chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Decided {
     epoch: Epoch,
     uncommitted: BTreeSet<LaneId>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Putting {
     Manifest,
     Proven,
 }
 
 /// The last barrier's epoch needs no manifest any more: only the proof is missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Closing {
     Stop,
     Finish,

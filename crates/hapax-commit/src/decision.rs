@@ -30,7 +30,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Ways to resolve an epoch in doubt. A job lists those that it allows, in the order of preference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
     /// Commit with the handle.
@@ -84,7 +84,7 @@ impl Strategy {
 }
 
 /// What the lanes' fates amount to. Open handles are in order of their deadlines.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Judgement {
     /// Every lane is committed.
     Committed,
@@ -180,7 +180,7 @@ pub fn judge_epoch<'a>(
 }
 
 /// What the choice needs to know beside the lanes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Facts {
     /// Does each source still serve the positions to go back to? `None`: not asked yet.
     pub sources: Option<Result<(), String>>,
@@ -191,7 +191,7 @@ pub struct Facts {
 }
 
 /// The tries to write one aborted transaction again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Repair {
     /// Strategies that could not, and why.
     pub refused: Vec<(Strategy, String)>,
@@ -215,7 +215,7 @@ impl Facts {
 }
 
 /// What to do next.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
     /// Put the proof.
     Record,
@@ -238,7 +238,7 @@ pub enum Plan {
 }
 
 /// A strategy that was not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PassedOver {
     /// Which.
     pub strategy: Strategy,
@@ -247,7 +247,7 @@ pub struct PassedOver {
 }
 
 /// Why a strategy was not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PassReason {
     /// The job does not list it.

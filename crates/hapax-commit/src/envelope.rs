@@ -19,7 +19,7 @@ const HEADER: usize = 20;
 pub const FORMAT_VERSION: u16 = 1;
 
 /// What is inside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A [`crate::Handle`].
     Handle,
@@ -43,7 +43,7 @@ impl Kind {
 }
 
 /// Why durable bytes were refused. Nothing of them was used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DamagedBytes {
     /// Not ours: no magic, or of another kind.

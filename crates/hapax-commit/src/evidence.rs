@@ -40,7 +40,7 @@ use alloc::{format, string::String, vec::Vec};
 use core::fmt;
 
 /// States of a transaction at its coordinator, as DescribeTransactions names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransactionState {
     /// An identity was given, nothing begun.
     Empty,
@@ -92,7 +92,7 @@ impl TransactionState {
 }
 
 /// Who told how a transaction stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Witness {
     /// The coordinator: DescribeTransactions.
     Coordinator,
@@ -110,7 +110,7 @@ impl fmt::Display for Witness {
 }
 
 /// The answer of DescribeTransactions for one id.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Described {
     /// The coordinator knows the id.
     Known {
@@ -126,7 +126,7 @@ pub enum Described {
 }
 
 /// What a control batch says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Marker {
     /// The records before it count.
     Commit,
@@ -135,7 +135,7 @@ pub enum Marker {
 }
 
 /// The first control batch of the handle's producer id at or after the handle's first offset in a partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PartitionEnd {
     /// It is there.
     Marker {
@@ -153,7 +153,7 @@ pub enum PartitionEnd {
 }
 
 /// What was found in one partition of a handle.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PartitionLook {
     /// The topic.
     pub topic: String,
@@ -164,7 +164,7 @@ pub struct PartitionLook {
 }
 
 /// Everything that was read, without changing anything, about one handle.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LaneLook {
     /// Who told what the coordinator knows.
     pub by: Witness,
@@ -179,7 +179,7 @@ pub struct LaneLook {
 }
 
 /// The answer to EndTxn with a handle's identity and version, retried until definite where it can be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EndTxnAnswer {
     /// Done: the transaction is committed.
     Committed,
@@ -262,7 +262,7 @@ impl fmt::Display for EndTxnAnswer {
 }
 
 /// What is known about one lane of the epoch in doubt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LaneFate {
     /// Committed.
     Committed,

@@ -21,7 +21,7 @@ pub const LAST_PRODUCER_EPOCH: ProducerEpoch = ProducerEpoch(32_766);
 const PARTS_IN_WORDS: usize = 16;
 
 /// A prepared transaction of one lane and one epoch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Handle {
     /// Kafka's id of the cluster that coordinates the transaction.
     pub cluster_id: String,
@@ -47,7 +47,7 @@ pub struct Handle {
 }
 
 /// What a transaction wrote to one partition.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HandlePartition {
     /// The topic's name.
     pub topic: String,
@@ -67,7 +67,7 @@ pub struct HandlePartition {
 }
 
 /// Which invariant a handle breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HandleFault {
     /// A transaction without records does not exist at the broker.
     Empty,

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// What became of a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// Its transactions are committed, or it had none.
     Proven,
@@ -34,7 +34,7 @@ impl fmt::Display for Standing {
 }
 
 /// One kept checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Checkpoint {
     /// Its slot.
     pub slot: SlotNumber,

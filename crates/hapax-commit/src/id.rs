@@ -28,7 +28,7 @@ pub const MAX_NAME: usize = 120;
 pub struct Name(String);
 
 /// Why a string is not a [`Name`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BadName(pub String);
 
 impl fmt::Display for BadName {
@@ -303,7 +303,7 @@ impl fmt::Display for IdAt {
 }
 
 /// A string that is not a transactional id of ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ForeignId(pub String);
 
 impl fmt::Display for ForeignId {
@@ -352,7 +352,7 @@ impl From<TopicId> for String {
 }
 
 /// A string that is not 32 hexadecimal digits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BadTopicId(pub String);
 
 impl fmt::Display for BadTopicId {

@@ -28,7 +28,7 @@ use alloc::{
 use core::fmt;
 
 /// What a checkpoint knows of a transaction where it has no handle. Any transactional id, of whatever shape.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IdOnly {
     /// The id.
     pub transactional_id: String,
@@ -56,7 +56,7 @@ impl IdOnly {
 }
 
 /// What a coordinator, or its log, says of an id.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// It knows the id.
     Known {
@@ -76,7 +76,7 @@ pub enum Seen {
 }
 
 /// What follows for the checkpoint's transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Inference {
     /// It is open, under this identity.
     Open(Identity),
@@ -93,7 +93,7 @@ pub enum Inference {
 }
 
 /// Why what stands under an id is not taken for the checkpoint's transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The coordinator does not know the id: it has expired (7 days), or was never used on this cluster.

@@ -6,7 +6,7 @@
 use core::fmt;
 
 /// The invariant that does not hold, as a sentence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Broken(pub &'static str);
 
 impl fmt::Display for Broken {

@@ -25,7 +25,7 @@ use alloc::{string::String, vec::Vec};
 use core::fmt;
 
 /// What does not change in a lane's life.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LaneConfig {
     /// The job: prefix of the ids.
     pub job: Name,
@@ -44,7 +44,7 @@ pub struct LaneConfig {
 }
 
 /// Where one of the ids stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IdState {
     /// Nothing is open, and the last outcome is in the chain.
     Free {
@@ -112,7 +112,7 @@ pub enum IdState {
 }
 
 /// How to open an epoch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OpenWith {
     /// The id.
     pub transactional_id: TransactionalId,
@@ -125,7 +125,7 @@ pub struct OpenWith {
 }
 
 /// The epoch cannot be opened yet: wait, this is back-pressure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotYet {
     /// An earlier epoch of the lane is still being written: in a partition nothing of an epoch is sent before the
     /// one before it is acknowledged.
@@ -150,7 +150,7 @@ impl fmt::Display for NotYet {
 }
 
 /// What an epoch wrote, as the brokers acknowledged it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Written {
     /// Wall time before the first record was sent, in milliseconds since 1970.
     pub started_ms: i64,
@@ -161,7 +161,7 @@ pub struct Written {
 }
 
 /// The answer to EndTxn(commit) in a live run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Committed.
     Committed {
@@ -175,7 +175,7 @@ pub enum Outcome {
 }
 
 /// One lane.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lane {
     config: LaneConfig,
     ids: [IdState; IDS_PER_LANE as usize],

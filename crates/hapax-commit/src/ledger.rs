@@ -27,7 +27,7 @@ use crate::{
 use alloc::{collections::VecDeque, string::String, vec::Vec};
 
 /// An open transaction whose records are all acknowledged, ready to carry the epoch's positions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Carrier {
     /// The id.
     pub transactional_id: TransactionalId,
@@ -40,7 +40,7 @@ pub struct Carrier {
 }
 
 /// An epoch that a shard has flushed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Flushed {
     /// Its transaction; none where nothing moved.
     pub carrier: Option<Carrier>,
@@ -49,7 +49,7 @@ pub struct Flushed {
 }
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// The interval has passed.
     Tick,
@@ -101,7 +101,7 @@ pub enum Input {
 }
 
 /// What is to be done, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Put the barrier that ends the epoch into the shard's stream.
     SendBarrier {
@@ -147,7 +147,7 @@ pub enum Effect {
 }
 
 /// How a shard's run ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// Everything is read and committed.
     Finished,
@@ -158,7 +158,7 @@ pub enum End {
 }
 
 /// One shard's ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ledger {
     writing: Epoch,
     /// Everything up to here is recorded.
@@ -181,7 +181,7 @@ pub struct Ledger {
 }
 
 /// How far the first flushed epoch is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Idle,
     Offsets,

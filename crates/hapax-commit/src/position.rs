@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct SplitId(pub String);
 
 /// The next thing to read from a split.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Position {
     /// Offset of the next record (Kafka), next byte (file), next number (generator).
     pub next: u64,

@@ -23,7 +23,7 @@ use crate::{
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 
 /// A bookmark and where it was found. Its positions are there, wherever they are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Marked {
     /// The topic.
     pub topic: String,
@@ -44,7 +44,7 @@ impl Marked {
 }
 
 /// What bookmarks say that a job is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Present {
     /// Where they stand.
     pub home: Home,
@@ -114,7 +114,7 @@ pub fn is_finished(positions: &Positions) -> bool {
 }
 
 /// The ids of a job that has ever had so many shards, each once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ids {
     /// The one that genesis and every change of the layout stand on.
     pub lock: TransactionalId,

@@ -28,7 +28,7 @@ use alloc::{
 use serde::{Deserialize, Serialize};
 
 /// What a job reads and writes, and how its input is dealt out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Shape {
     /// Number of shards, and the splits that each owns.
     pub layout: Layout,
@@ -43,7 +43,7 @@ pub struct Shape {
 }
 
 /// A slot's word about the shape.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Revision {
     /// The settled epoch that it stands behind.
     pub behind: Epoch,

@@ -14,7 +14,7 @@ use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
 /// One object of a chain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Slot {
     /// Its place.
     pub number: SlotNumber,
@@ -29,7 +29,7 @@ pub struct Slot {
 }
 
 /// What a slot says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlotBody {
     /// A run takes over.
@@ -76,7 +76,7 @@ pub enum SlotBody {
 }
 
 /// A run's claim: names every id that the run may use, so that its successors can fence them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Claim {
     /// Ids by the Kafka id of their cluster.
     pub ids: BTreeMap<String, Vec<TransactionalId>>,
@@ -90,7 +90,7 @@ pub struct Claim {
 }
 
 /// A decided epoch: the checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Manifest {
     /// The epoch.
     pub epoch: Epoch,
@@ -104,7 +104,7 @@ pub struct Manifest {
 }
 
 /// What stands in the store before the first record is read; create-only.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobRecord {
     /// The job's name: prefix of every id that it owns.
     pub job: Name,
@@ -130,7 +130,7 @@ pub struct JobRecord {
 }
 
 /// The kinds of decider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeciderKind {
     /// A manifest in the chain.
@@ -150,7 +150,7 @@ impl DeciderKind {
 }
 
 /// The kinds of assignment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AssignmentKind {
     /// One process has all shards.
@@ -158,7 +158,7 @@ pub enum AssignmentKind {
 }
 
 /// A cluster as the job met it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ClusterRecord {
     /// Kafka's id of the cluster.
     pub cluster_id: String,
@@ -167,7 +167,7 @@ pub struct ClusterRecord {
 }
 
 /// A topic as the job met it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TopicRecord {
     /// Kafka's id of the topic.
     pub topic_id: TopicId,
@@ -176,7 +176,7 @@ pub struct TopicRecord {
 }
 
 /// Which shard reads what.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layout {
     /// Rises with each change.
     pub number: u32,

@@ -68,7 +68,7 @@ pub(crate) struct Topic {
 feed!(Topic { id, configs, replication_factor, partitions });
 
 /// All topics.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Catalog {
     settings: Settings,
     random: fastrand::Rng,

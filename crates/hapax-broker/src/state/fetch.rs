@@ -32,14 +32,14 @@ const MAX_BYTES: i32 = 57_671_680;
 const READ_COMMITTED: i8 = 1;
 
 /// Readers that wait.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Readers {
     waiting: BTreeMap<Ticket, Reading>,
     by_partition: BTreeMap<TopicPartition, BTreeSet<Ticket>>,
 }
 
 /// A request on its way through.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Reading {
     call: Call,
     committed: bool,
@@ -50,7 +50,7 @@ struct Reading {
 }
 
 /// What is asked of a partition.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Part {
     /// Place of its topic in the request.
     topic: usize,

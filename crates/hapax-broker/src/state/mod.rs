@@ -268,7 +268,7 @@ impl Default for Settings {
 }
 
 /// The broker.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Machine {
     settings: Settings,
     now: Millis,

@@ -50,7 +50,7 @@ const SHARED_FROM: usize = 16 << 10;
 const ADMIN_CLIENT: &str = "__admin_client";
 
 /// A request on its way through.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Production {
     call: Call,
     acks: i16,
@@ -63,7 +63,7 @@ pub(crate) struct Production {
 feed!(Production { call, acks, transactional_id, parts, began } without { topics });
 
 /// What a request brings for a partition.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Part {
     /// Place of its topic in the request.
     topic: usize,

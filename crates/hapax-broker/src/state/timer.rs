@@ -122,7 +122,7 @@ impl Feed for Timer {
 }
 
 /// Timers in the order in which they fire: by time, then by when they were set.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
     waiting: BTreeMap<(Millis, u64), Timer>,
     set: u64,

@@ -4,7 +4,7 @@ use crate::id::{Epoch, LaneId, RunNonce, SlotNumber, TransactionalId};
 use core::fmt;
 
 /// What no run of this protocol writes: the store is damaged, or something else writes into it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChainFault {
     /// A number that does not ascend.

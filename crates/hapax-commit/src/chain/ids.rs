@@ -16,7 +16,7 @@ use alloc::{
     vec::Vec,
 };
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NewestClaim {
     pub(super) generation: Generation,
     pub(super) run: RunNonce,
@@ -25,7 +25,7 @@ pub(super) struct NewestClaim {
 }
 
 /// A lane of a job whose ids are named per epoch, at the coordinator of one cluster.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct LaneAt {
     cluster_id: String,
     job: Name,

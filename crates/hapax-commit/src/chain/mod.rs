@@ -38,7 +38,7 @@ use alloc::{
 use ids::{LaneAt, NewestClaim};
 
 /// What a chain says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChainView {
     end: Option<SlotNumber>,
     claim: Option<NewestClaim>,
@@ -62,7 +62,7 @@ pub struct ChainView {
 }
 
 /// A decided epoch whose outcome is not in the chain yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Unresolved {
     /// The slot of its manifest.
     pub slot: SlotNumber,
@@ -72,19 +72,19 @@ pub struct Unresolved {
     pub manifest: Manifest,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Settled {
     slot: SlotNumber,
     manifest: Manifest,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Kept {
     number: SlotNumber,
     kind: KeptKind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum KeptKind {
     Claim,
     Manifest,

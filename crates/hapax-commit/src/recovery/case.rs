@@ -13,7 +13,7 @@ use crate::{
 };
 use alloc::{boxed::Box, collections::BTreeSet, format, string::String, vec::Vec};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Case {
     handle: Handle,
     fate: LaneFate,
@@ -34,7 +34,7 @@ pub(super) struct Case {
     committed_in: BTreeSet<(String, i32)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     /// Not asked for yet: its cluster is being cleared.
     Waiting,

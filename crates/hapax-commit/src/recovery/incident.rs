@@ -5,7 +5,7 @@ use alloc::{string::String, vec::Vec};
 use core::fmt;
 
 /// What stopped recovery. Nothing was given up and nothing that is in doubt was touched.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Incident {
     /// The kind.
     pub kind: IncidentKind,
@@ -16,7 +16,7 @@ pub struct Incident {
 }
 
 /// The kinds of incident.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IncidentKind {
     /// Something was committed that the chain does not know: the store is an old copy.
     BrokersAhead,
@@ -27,7 +27,7 @@ pub enum IncidentKind {
 }
 
 /// One lane of an incident.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LaneReport {
     /// Its handle.
     pub handle: Handle,
@@ -54,7 +54,7 @@ impl fmt::Display for LaneReport {
 }
 
 /// What is given up of one lane.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LaneLoss {
     /// The lane, and what is known about it.
     pub lane: LaneReport,

@@ -51,7 +51,7 @@ use case::{Case, Next};
 pub use incident::{Incident, IncidentKind, LaneLoss, LaneReport};
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// Time has passed: a deadline may be near.
     Tick,
@@ -125,7 +125,7 @@ pub enum Input {
 }
 
 /// What is to be done. Effects are independent of each other; back off by `attempt`, which begins at 0.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// DescribeTransactions for the id and, where that may hide commits, a look for them in the data.
     Survey {
@@ -212,7 +212,7 @@ pub enum Effect {
 }
 
 /// Where a run goes on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Done {
     /// For the coordinator.
     pub start: CohortStart,
@@ -225,7 +225,7 @@ pub struct Done {
 }
 
 /// What became of an epoch in doubt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resolution {
     /// It had been committed before.
     FoundCommitted,
@@ -240,14 +240,14 @@ pub enum Resolution {
 }
 
 /// What is offered to the chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Putting {
     Resolution(Resolution),
     Amend(Vec<Handle>),
 }
 
 /// The machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recovery {
     allowed: Vec<Strategy>,
     naming: Naming,

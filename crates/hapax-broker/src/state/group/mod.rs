@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 const CLIENT_HOST: &str = "/127.0.0.1";
 
 /// All group coordinators of the cluster.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     /// By partition of [`CONSUMER_OFFSETS`], for as long as the partition is there.
     shards: BTreeMap<i32, Shard>,
@@ -52,7 +52,7 @@ pub(crate) struct Groups {
 feed!(Groups { shards, waits, expiry_due });
 
 /// The groups of one partition at the node that leads it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shard {
     node: NodeId,
     epoch: i32,

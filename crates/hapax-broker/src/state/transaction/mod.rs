@@ -47,7 +47,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const BLOCK: i64 = 1_000;
 
 /// All coordinators of the cluster.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Coordinator {
     /// By partition of [`TRANSACTION_STATE`], for as long as the partition is there.
     shards: BTreeMap<i32, Shard>,
@@ -80,7 +80,7 @@ feed!(Coordinator {
 });
 
 /// The ids of one partition at the node that leads it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shard {
     node: NodeId,
     /// The leader epoch. Markers carry it as coordinator epoch.

@@ -18,7 +18,7 @@ use alloc::{
 };
 
 /// One decided transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Item {
     pub(super) kind: Kind,
     /// EndTxn or a rewrite is under way.
@@ -31,7 +31,7 @@ pub(super) struct Item {
 }
 
 /// Whether the partitions of a committed transaction know of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Telling {
     /// They may not yet.
     Waits,
@@ -41,14 +41,14 @@ pub(super) enum Telling {
     TimeOver,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Handle(Case),
     IdOnly(Guess),
 }
 
 /// A transaction of which only the id is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Guess {
     pub(super) known: IdOnly,
     pub(super) fate: LaneFate,

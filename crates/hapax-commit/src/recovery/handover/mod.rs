@@ -52,7 +52,7 @@ use alloc::{
 };
 use item::{Guess, Item, Kind, Telling};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Clearing,
     Resolving,
@@ -63,7 +63,7 @@ enum Phase {
 }
 
 /// The machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Handover {
     items: Vec<Item>,
     may_rewrite: bool,

@@ -14,7 +14,7 @@ use alloc::{
 use core::fmt;
 
 /// What a checkpoint knows of a transaction that it has decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Known {
     /// All that is needed.
     Handle(Handle),
@@ -45,7 +45,7 @@ impl From<IdOnly> for Known {
 }
 
 /// Why what was handed over is refused. Nothing was touched.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HandoverFault {
     /// A handle breaks an invariant.
@@ -80,7 +80,7 @@ impl fmt::Display for HandoverFault {
 impl core::error::Error for HandoverFault {}
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// Time has passed: a deadline may be near.
     Tick,
@@ -138,7 +138,7 @@ pub enum Input {
 }
 
 /// What is to be done. Effects are independent of each other; back off by `attempt`, which begins at 0.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Make sure that the engine's claim holds (else [`Input::ClaimLost`]), then InitProducerId without an identity.
     Clear {
@@ -208,7 +208,7 @@ pub enum Effect {
 }
 
 /// With what a transaction is committed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CommitWith {
     /// Its handle.
     Handle(Handle),
@@ -222,7 +222,7 @@ pub enum CommitWith {
 }
 
 /// One transaction in the report.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settled {
     /// What was handed over.
     pub known: Known,
@@ -231,7 +231,7 @@ pub struct Settled {
 }
 
 /// How a decided transaction stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// Committed, by its coordinator and by the control batches in its partitions, and all of them know it.
     Committed,
