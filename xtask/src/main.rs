@@ -27,6 +27,9 @@ cargo xtask COMMAND
   kafka provision                fetch Apache Kafka into the cache
   kafka start [--version 4.4.0|3.9.1] [--nodes 1|3] [--transaction-version 0|1|2] [--property NAME=VALUE]...
                                  run brokers until Ctrl-C or the end of standard input; the first line is JSON
+  model [--world TEXT] [--mutant TEXT]
+                                 explore every world of the protocol's model, then plant every mistake, which a world must
+                                 catch; TEXT: only worlds, or only mistakes, whose name contains it; the last line is JSON
   soak [--kills 100] [--seed N] [--version 4.4.0|3.9.1] [--rate 2000] [--release]
                                  kill a running job at random moments, audit its output; the last line is JSON
   soak --matrix [--only TEXT]    play every cell of the commit phase's matrix; TEXT: only cells whose name contains it
@@ -35,6 +38,7 @@ cargo xtask COMMAND
 ";
 
 /// How a command failed.
+#[derive(Debug)]
 enum Failure {
     /// The caller asked for something that does not exist.
     Usage(String),
@@ -42,6 +46,23 @@ enum Failure {
     Missing(String),
     /// Something was attempted and did not succeed.
     Failed(String),
+}
+
+impl Failure {
+    /// Tells a person of it.
+    fn print(&self) {
+        match self {
+            Failure::Usage(text) => eprint!("xtask: {text}\n\n{USAGE}"),
+            Failure::Missing(text) | Failure::Failed(text) => eprintln!("xtask: {text}"),
+        }
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Failure::Usage(_) | Failure::Missing(_) => ExitCode::from(2),
+            Failure::Failed(_) => ExitCode::FAILURE,
+        }
+    }
 }
 
 impl From<std::io::Error> for Failure {
@@ -57,6 +78,7 @@ fn main() -> ExitCode {
         Some("kafka") => command::kafka::run(arguments),
         Some("conformance") => command::conformance::run(arguments),
         Some("demo") => command::demo::run(arguments),
+        Some("model") => command::model::run(arguments),
         Some("soak") => command::soak::run(arguments),
         Some("timely") => command::timely::run(arguments),
         Some("help" | "--help" | "-h") => {
@@ -68,17 +90,9 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Usage(text)) => {
-            eprint!("xtask: {text}\n\n{USAGE}");
-            ExitCode::from(2)
-        }
-        Err(Failure::Missing(text)) => {
-            eprintln!("xtask: {text}");
-            ExitCode::from(2)
-        }
-        Err(Failure::Failed(text)) => {
-            eprintln!("xtask: {text}");
-            ExitCode::FAILURE
+        Err(failure) => {
+            failure.print();
+            failure.exit_code()
         }
     }
 }

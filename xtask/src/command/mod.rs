@@ -4,6 +4,7 @@ pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod kafka;
 mod matrix;
+pub(crate) mod model;
 mod program;
 mod sink_alone;
 pub(crate) mod soak;

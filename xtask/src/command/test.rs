@@ -22,7 +22,7 @@ use xtask::judge;
 use xtask::kafka::{Cluster, Version, start_shared};
 use xtask::process::Supervised;
 
-use super::sink_alone;
+use super::{model, sink_alone};
 use crate::Failure;
 use crate::arguments::Arguments;
 use crate::need::{self, Need};
@@ -31,6 +31,9 @@ use crate::need::{self, Need};
 const WAITING_A_CORE: usize = 2;
 /// Of all that run at a time: the brokers are shared by all of them.
 const WAITING: usize = 16;
+/// Mistakes that are planted in each run, so that a model that sees nothing is noticed: one in the judgement of a lane, one in
+/// the order of recovery, one in the chain. `cargo xtask model` plants all.
+const PLANTED: [&str; 3] = ["abort-is-commit", "answer-is-not-read-back", "clears-its-own-ids-only"];
 /// The test runner's own variable. Who has set it has chosen.
 const THREADS: &str = "RUST_TEST_THREADS";
 
@@ -76,6 +79,9 @@ fn stages(lint: bool, filters: &[String], times: &mut Times) -> Result<(), Failu
             failed.push(what);
         }
     }
+    if filters.is_empty() && times.take(Part::Model, plant).map_err(|failure| failure.print()).is_err() {
+        failed.push("mistakes that the model must catch");
+    }
     match failed.is_empty() {
         true => Ok(()),
         false => Err(Failure::Failed(format!("these failed: {}", failed.join(", ")))),
@@ -90,6 +96,11 @@ fn build(lint: bool) -> Result<(), Failure> {
         demand("cargo clippy", &mut cargo(&clippy))?;
     }
     demand("the build", &mut cargo(&["test", "--workspace", "--no-run"]))
+}
+
+fn plant() -> Result<(), Failure> {
+    let caught = model::catch(|name| PLANTED.contains(&name))?;
+    caught.demand(PLANTED.len())
 }
 
 /// What the test binaries find in their environment: one broker a version, and the judge's Python.
@@ -150,17 +161,19 @@ enum Part {
     Preparation,
     Build,
     Kafka,
+    Model,
     Rest,
 }
 
 impl Part {
-    const ALL: [Part; 4] = [Part::Preparation, Part::Build, Part::Kafka, Part::Rest];
+    const ALL: [Part; 5] = [Part::Preparation, Part::Build, Part::Kafka, Part::Model, Part::Rest];
 
     fn name(self) -> &'static str {
         match self {
             Part::Preparation => "Kafka and judge",
             Part::Build => "build and lints",
             Part::Kafka => "real Kafka",
+            Part::Model => "mistakes planted",
             Part::Rest => "the rest",
         }
     }
@@ -171,6 +184,7 @@ impl Part {
             Part::Preparation => None,
             Part::Build => Some(12),
             Part::Kafka => Some(15),
+            Part::Model => Some(6),
             Part::Rest => Some(10),
         }
     }

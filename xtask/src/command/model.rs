@@ -1,0 +1,238 @@
+//! `cargo xtask model`: every world of the model, then every planted mistake, each of which a world must catch.
+//!
+//! A mistake is a patch in `crates/hapax-model/mutants`, applied to a copy of the sources beside the build, never to the
+//! sources themselves: shipped code has no switch for one. Its text says what it does, and which world catches it:
+//!
+//! ```text
+//! The next epoch is decided while the one before is not proven.
+//! world: crash, V2
+//! ```
+//!
+//! The last line is JSON; exit code 0 only if no world is broken or cut and every mistake is caught.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{fs, io};
+
+use serde_json::{Value, json};
+use xtask::process::Supervised;
+
+use super::program::target;
+use super::test::cargo;
+use crate::Failure;
+use crate::arguments::Arguments;
+use crate::need::{self, Need};
+
+/// What the copy has of the sources.
+const SOURCES: [&str; 5] = ["Cargo.toml", "Cargo.lock", "crates", "examples", "xtask"];
+
+/// Exit code of the program where a world is broken.
+const BROKEN: i32 = 1;
+
+pub(crate) fn run(mut arguments: Arguments) -> Result<(), Failure> {
+    let world = arguments.value("--world")?.unwrap_or_default();
+    let mutant = arguments.value("--mutant")?;
+    arguments.nothing_left()?;
+    need::provide(&[Need::Compiler, Need::Git])?;
+    let worlds = match mutant {
+        Some(_) => Value::Null,
+        None => explore(&world)?,
+    };
+    let caught = match world.is_empty() {
+        true => catch(|name| name.contains(mutant.as_deref().unwrap_or_default()))?,
+        false => Caught::default(),
+    };
+    let Caught { planted, missed } = &caught;
+    let mut line = json!({ "mutants": planted, "caught": planted - missed.len() });
+    if let (Value::Object(line), Value::Object(worlds)) = (&mut line, worlds) {
+        line.extend(worlds);
+    }
+    println!("{line}");
+    match world.is_empty() {
+        true => caught.demand(1),
+        false => Ok(()),
+    }
+}
+
+/// The worlds, with the machines as they are.
+fn explore(world: &str) -> Result<Value, Failure> {
+    let mut build = cargo(&["build", "--workspace", "--bin", "model"]);
+    if !Supervised::spawn_group(build.stdin(Stdio::null()))?.wait()?.success() {
+        return Err(Failure::Failed("the build of the model failed".to_owned()));
+    }
+    let program = target()?.join("debug/model");
+    let (code, text) = play(&program, world)?;
+    print!("{text}");
+    let line = text.lines().last().unwrap_or_default();
+    match (code, serde_json::from_str(line)) {
+        (Some(0), Ok(counts)) => Ok(counts),
+        _ => Err(Failure::Failed("a world is broken, cut, or was not explored".to_owned())),
+    }
+}
+
+fn play(program: &Path, world: &str) -> Result<(Option<i32>, String), Failure> {
+    let mut command = Command::new(program);
+    command.arg(world).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let output = command.output()?;
+    Ok((output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+/// Mistakes that were planted, and those that nothing has caught.
+#[derive(Default)]
+pub(super) struct Caught {
+    planted: usize,
+    missed: Vec<String>,
+}
+
+impl Caught {
+    /// # Errors
+    /// Not as many were planted as wanted, or something was not caught.
+    pub(super) fn demand(&self, wanted: usize) -> Result<(), Failure> {
+        match self.missed.as_slice() {
+            _ if self.planted < wanted.max(1) => {
+                Err(Failure::Failed(format!("{} mistakes were planted, and not {wanted}", self.planted)))
+            }
+            [] => Ok(()),
+            missed => Err(Failure::Failed(format!("no world has caught: {}", missed.join(", ")))),
+        }
+    }
+}
+
+/// Plants each of the wanted mistakes and plays its world.
+pub(super) fn catch(wanted: impl Fn(&str) -> bool) -> Result<Caught, Failure> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace");
+    let place = target()?.join("mutants");
+    let tree = place.join("tree");
+    let mut caught = Caught::default();
+    for patch in patches(&root.join("crates/hapax-model/mutants"))? {
+        let name = patch.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        if !wanted(&name) {
+            continue;
+        }
+        mirror(root, &tree)?;
+        caught.planted += 1;
+        let text = fs::read_to_string(&patch)?;
+        let (what, world) = described(&text)
+            .ok_or_else(|| Failure::Failed(format!("{} does not name its world", patch.display())))?;
+        plant(&patch, &tree)?;
+        let program = build_in(&tree, &place)?;
+        let (code, told) = play(&program, world)?;
+        match code == Some(BROKEN) && told.contains("broken: ") {
+            true => println!("caught {name}: {what}\n{}", indented(&told)),
+            false => {
+                println!("MISSED {name}: {what}\n{}", indented(&told));
+                caught.missed.push(name);
+            }
+        }
+    }
+    mirror(root, &tree)?;
+    Ok(caught)
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+fn patches(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut patches = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension() == Some(OsStr::new("patch")) {
+            patches.push(path);
+        }
+    }
+    patches.sort();
+    Ok(patches)
+}
+
+/// What a mistake does and the name of its world.
+fn described(patch: &str) -> Option<(&str, &str)> {
+    let mut lines = patch.lines();
+    let what = lines.next()?;
+    let world = lines.next()?.strip_prefix("world: ")?;
+    Some((what, world))
+}
+
+fn plant(patch: &Path, tree: &Path) -> Result<(), Failure> {
+    let mut command = Command::new("git");
+    // The copy lies inside of a repository that is not its own.
+    command.env("GIT_CEILING_DIRECTORIES", tree.parent().unwrap_or(tree));
+    command.arg("apply").arg(patch).current_dir(tree).stdin(Stdio::null());
+    match Supervised::spawn_group(&mut command)?.wait()?.success() {
+        true => Ok(()),
+        false => Err(Failure::Failed(format!("{} does not fit the sources any more", patch.display()))),
+    }
+}
+
+fn build_in(tree: &Path, place: &Path) -> Result<PathBuf, Failure> {
+    let build = place.join("build");
+    let mut command =
+        cargo(&["build", "--quiet", "--package", "hapax-model", "--no-default-features", "--bin", "model"]);
+    command.arg("--target-dir").arg(&build).current_dir(tree).env("RUSTFLAGS", "-Awarnings");
+    match Supervised::spawn_group(command.stdin(Stdio::null()))?.wait()?.success() {
+        true => Ok(build.join("debug/model")),
+        false => Err(Failure::Failed("a planted mistake does not compile".to_owned())),
+    }
+}
+
+/// Makes the copy equal to the sources; a file that is equal is left, so that nothing is built for it.
+fn mirror(root: &Path, tree: &Path) -> Result<(), Failure> {
+    for source in SOURCES {
+        copy(&root.join(source), &tree.join(source))?;
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    if from.is_dir() {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let name = entry?.file_name();
+            // Builds of workspaces of their own.
+            if name != "target" {
+                copy(&from.join(&name), &to.join(&name))?;
+            }
+        }
+        return Ok(());
+    }
+    let wanted = fs::read(from)?;
+    match fs::read(to) {
+        Ok(found) if found == wanted => Ok(()),
+        Ok(_) | Err(_) => fs::write(to, wanted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_says_what_it_does_and_which_world_catches_it() {
+        let text = "What it does.\nworld: crash, V2\n\ndiff --git a/x b/x\n";
+        assert_eq!(described(text), Some(("What it does.", "crash, V2")));
+        assert_eq!(described("What it does.\n\ndiff --git a/x b/x\n"), None);
+    }
+
+    #[test]
+    fn a_mistake_that_nobody_catches_fails_and_so_does_none_at_all() {
+        let caught = |planted, missed: &[&str]| Caught {
+            planted,
+            missed: missed.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        assert!(caught(3, &[]).demand(3).is_ok());
+        assert!(caught(3, &["one"]).demand(3).is_err());
+        assert!(caught(2, &[]).demand(3).is_err());
+        assert!(caught(0, &[]).demand(0).is_err());
+    }
+
+    #[test]
+    fn every_mistake_of_this_repository_names_its_world() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let patches = patches(&root.join("crates/hapax-model/mutants")).unwrap();
+        assert!(patches.len() >= 25, "{}", patches.len());
+        for patch in patches {
+            assert!(described(&fs::read_to_string(&patch).unwrap()).is_some(), "{}", patch.display());
+        }
+    }
+}
