@@ -49,6 +49,8 @@ pub fn all() -> Vec<Config> {
         base("calm", V2, NONE, &["nothing in doubt"]),
         Config { inputs: 5, ..base("ids in turn, V1", V1, NONE, &["pruned"]) },
         Config { inputs: 5, ..base("ids in turn, V2", V2, NONE, &["pruned"]) },
+        Config { inputs: 4, ..base("ids in turn and crash, V1", V1, crash, &["pruned", "resumed"]) },
+        Config { inputs: 4, ..base("ids in turn and crash, V2", V2, crash, &["pruned", "resumed"]) },
         base("crash, V1", V1, Faults { crashes: 2, ..NONE }, resumed),
         base("crash, V2", V2, Faults { crashes: 2, ..NONE }, resumed),
         base("time-out, V1", V1, time_out, rewound),
