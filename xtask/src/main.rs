@@ -23,6 +23,8 @@ cargo xtask COMMAND
   conformance [--schedules 500] [--seed 0] [--short]
                                  compare the broker with Apache Kafka at length; --short leaves out what takes minutes
   demo                           copy 100,000 orders through a job that is killed three times, audit the output
+  fuzz [--seconds 30] [TARGET...]
+                                 run each fuzz target for some seconds from its seeds; the last line is JSON
   test [--no-lint] [FILTER...]   formatting, lints, every test; FILTER: only tests whose name contains it
   kafka provision                fetch Apache Kafka into the cache
   kafka start [--version 4.4.0|3.9.1] [--nodes 1|3] [--transaction-version 0|1|2] [--property NAME=VALUE]...
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Some("kafka") => command::kafka::run(arguments),
         Some("conformance") => command::conformance::run(arguments),
         Some("demo") => command::demo::run(arguments),
+        Some("fuzz") => command::fuzz::run(arguments),
         Some("model") => command::model::run(arguments),
         Some("soak") => command::soak::run(arguments),
         Some("timely") => command::timely::run(arguments),

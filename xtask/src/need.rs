@@ -26,6 +26,7 @@ pub(crate) enum Need {
     Python,
     Node,
     Compiler,
+    CppCompiler,
     Git,
 }
 
@@ -41,6 +42,7 @@ impl Need {
             ),
             Need::Node => node_major().is_some_and(|major| major >= OLDEST_NODE) && is_on_path("npm"),
             Need::Compiler => is_on_path("cc"),
+            Need::CppCompiler => is_on_path("c++"),
             Need::Git => is_on_path("git"),
         }
     }
@@ -53,6 +55,7 @@ impl Need {
             Need::Python => "Python 3.10 or newer with venv",
             Need::Node => "Node.js 14 or newer with npm",
             Need::Compiler => "a C compiler",
+            Need::CppCompiler => "a C++ compiler",
             Need::Git => "git",
         }
     }
@@ -65,6 +68,7 @@ impl Need {
             Need::Python => &["python3-venv"],
             Need::Node => &["nodejs", "npm"],
             Need::Compiler => &["gcc", "libc6-dev"],
+            Need::CppCompiler => &["g++"],
             Need::Git => &["git"],
         }
     }
@@ -77,6 +81,7 @@ impl Need {
             Need::Python => "python3",
             Need::Node => "nodejs npm",
             Need::Compiler => "gcc",
+            Need::CppCompiler => "gcc-c++",
             Need::Git => "git",
         }
     }
@@ -89,7 +94,7 @@ impl Need {
             Need::Python => Some("python"),
             Need::Node => Some("node"),
             Need::Git => Some("git"),
-            Need::Compiler => None, // comes with the command line tools
+            Need::Compiler | Need::CppCompiler => None, // come with the command line tools
         }
     }
 }
@@ -146,7 +151,7 @@ fn instructions(needs: &[Need]) -> String {
     let mut formulae: Vec<&str> = needs.iter().filter_map(|need| need.macos()).collect();
     formulae.dedup();
     let mut macos = Vec::new();
-    if needs.contains(&Need::Compiler) {
+    if needs.contains(&Need::Compiler) || needs.contains(&Need::CppCompiler) {
         macos.push("xcode-select --install".to_owned());
     }
     if !formulae.is_empty() {

@@ -16,6 +16,9 @@ mod batch;
 mod codec;
 mod control;
 pub mod fault;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod journal;
 pub mod proxy;
 pub mod server;

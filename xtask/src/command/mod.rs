@@ -2,6 +2,7 @@
 
 pub(crate) mod conformance;
 pub(crate) mod demo;
+pub(crate) mod fuzz;
 pub(crate) mod kafka;
 mod matrix;
 pub(crate) mod model;

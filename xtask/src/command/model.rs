@@ -25,7 +25,7 @@ use crate::arguments::Arguments;
 use crate::need::{self, Need};
 
 /// What the copy has of the sources.
-const SOURCES: [&str; 5] = ["Cargo.toml", "Cargo.lock", "crates", "examples", "xtask"];
+const SOURCES: [&str; 6] = ["Cargo.toml", "Cargo.lock", "crates", "examples", "fuzz", "xtask"];
 
 /// Exit code of the program where a world is broken.
 const BROKEN: i32 = 1;

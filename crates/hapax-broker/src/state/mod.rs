@@ -21,6 +21,8 @@ mod describe;
 mod digest;
 mod fetch;
 mod field;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod group;
 mod list_offsets;
 mod log;

@@ -94,7 +94,7 @@ pub(crate) fn load(host: &Host, path: &Path, set: &[String]) -> Result<Pipeline,
 }
 
 /// A pipeline from the text of its file.
-fn pipeline(
+pub(crate) fn pipeline(
     text: &str,
     set: &[String],
     variable: &impl Fn(&str) -> Option<String>,

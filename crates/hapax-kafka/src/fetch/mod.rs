@@ -26,6 +26,9 @@ mod aborted;
 mod completed;
 mod control;
 mod error;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod place;
 mod range;
 mod request;

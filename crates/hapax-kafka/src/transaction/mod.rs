@@ -37,6 +37,9 @@ pub use end::{EndTxnAnswer, Unanswered, end_txn};
 pub use marker::{EndMarker, write_end_marker};
 pub(crate) use offset::may_have_moved;
 pub use offset::{CarryingTransaction, OffsetToCommit, commit_offsets};
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub use state_log::fuzz;
 pub(crate) use state_log::partition_of;
 pub use state_log::{
     LogState, LoggedTransaction, StateLogError, StateRecordError, TRANSACTION_STATE_TOPIC, read_history,

@@ -19,6 +19,8 @@ mod commit;
 mod expiry;
 mod fetch;
 mod find;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod join;
 mod load;
 mod member;

@@ -21,6 +21,8 @@
 mod add;
 mod clock;
 mod end;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod history;
 mod init;

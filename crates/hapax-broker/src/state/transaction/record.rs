@@ -64,6 +64,10 @@ fn write_partitions(writer: &mut Writer, version: i16, transaction: &Transaction
         topics.entry(&added.topic).or_default().push(added.partition);
     }
     let is_null = transaction.phase == Phase::Empty;
+    if is_null {
+        // What is read may have some nevertheless, and behind a count of none they would be bytes too many.
+        topics.clear();
+    }
     if version == 0 {
         writer.i32(if is_null { -1 } else { topics.len() as i32 });
         for (topic, partitions) in topics {
@@ -208,6 +212,16 @@ mod tests {
         let empty = Transaction::new(5, 1, 0).with_next_epoch(1, None, 2).unwrap();
         let bytes = value(&empty, Level(0)).unwrap();
         assert_eq!(bytes[17..21], [0xff; 4]);
+    }
+
+    /// A fuzz target found it: a record that says so was read, and written again with partitions behind a null array.
+    #[test]
+    fn an_empty_transaction_with_partitions_is_written_without_them() {
+        let empty = Transaction { phase: Phase::Empty, level: Level::CLASSIC, ..ongoing() };
+        for level in [0, 1, 2] {
+            let read = read_value(value(&empty, Level(level)).unwrap()).unwrap();
+            assert_eq!((read.partitions.len(), read.start, read.updated), (0, empty.start, empty.updated));
+        }
     }
 
     #[test]

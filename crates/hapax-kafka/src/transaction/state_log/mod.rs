@@ -14,6 +14,8 @@
 //!
 //! Sources: `TransactionStateManager.partitionFor`, `TransactionLog`, `Utils.abs`; KIP-98, KIP-890.
 
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod record;
 
 pub use record::{LoggedTransaction, StateRecordError};
