@@ -1,5 +1,5 @@
-//! [`hapax_fuzz::target::state_log`] as a program.
+//! [`hapax_fuzz::property::state_log`] as a program.
 #![no_main]
 #![allow(unsafe_code, missing_docs, unreachable_pub, reason = "libFuzzer calls what the macro exports")]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| hapax_fuzz::target::state_log::run(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| hapax_fuzz::property::state_log::run(input));

@@ -3,7 +3,7 @@
 //! ```text
 //!  seeds/<target>/*  ──► tests: every seed, in each run of the tests                    (stable, plain build)
 //!                    ──► fuzz_targets/<target> + libFuzzer: seeds, mutated by coverage  (`cargo xtask fuzz`)
-//!                                  └──► src/target/<target>.rs: the property, the same code for both
+//!                                  └──► src/property/<target>.rs: the property, the same code for both
 //! ```
 //!
 //! Coverage guidance needs nothing but the stable compiler: LLVM's own pass is asked for by flags (`cargo xtask fuzz` has
@@ -16,7 +16,7 @@
 
 mod draw;
 mod memory;
-pub mod target;
+pub mod property;
 
 // The pipeline file is read by a binary, which has no library: these are its modules, compiled once more.
 #[path = "../../crates/hapax-cli/src/config/mod.rs"]
@@ -39,13 +39,13 @@ pub struct Target {
 
 /// All of them.
 pub const TARGETS: [Target; 7] = [
-    Target { name: "batch_in", run: target::batch_in::run },
-    Target { name: "batch_out", run: target::batch_out::run },
-    Target { name: "durable", run: target::durable::run },
-    Target { name: "fetch", run: target::fetch::run },
-    Target { name: "frame", run: target::frame::run },
-    Target { name: "pipeline", run: target::pipeline::run },
-    Target { name: "state_log", run: target::state_log::run },
+    Target { name: "batch_in", run: property::batch_in::run },
+    Target { name: "batch_out", run: property::batch_out::run },
+    Target { name: "durable", run: property::durable::run },
+    Target { name: "fetch", run: property::fetch::run },
+    Target { name: "frame", run: property::frame::run },
+    Target { name: "pipeline", run: property::pipeline::run },
+    Target { name: "state_log", run: property::state_log::run },
 ];
 
 /// Tests run side by side, and memory is counted for all of them together.

@@ -31,7 +31,7 @@ use kafka_protocol::{
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeSet,
-    sync::Arc,
+    rc::Rc,
 };
 
 /// The topic that every lane writes, lane n to partition n.
@@ -88,7 +88,7 @@ pub(super) struct Kafka {
     /// The machine's digest, until something may have changed it.
     digest: Cell<Option<u64>>,
     /// What each partition's log has, as far as it was read since then.
-    logs: RefCell<Vec<Option<Arc<[Item]>>>>,
+    logs: RefCell<Vec<Option<Rc<[Item]>>>>,
 }
 
 impl Kafka {
@@ -321,12 +321,12 @@ impl Kafka {
     }
 
     /// What a partition's log has, as a reader gets it that sees everything.
-    pub(super) fn log(&self, partition: usize) -> Arc<[Item]> {
+    pub(super) fn log(&self, partition: usize) -> Rc<[Item]> {
         if let Some(known) = &self.logs.borrow()[partition] {
-            return Arc::clone(known);
+            return Rc::clone(known);
         }
-        let log: Arc<[Item]> = self.read(partition).into();
-        self.logs.borrow_mut()[partition] = Some(Arc::clone(&log));
+        let log: Rc<[Item]> = self.read(partition).into();
+        self.logs.borrow_mut()[partition] = Some(Rc::clone(&log));
         log
     }
 

@@ -25,6 +25,7 @@ use run::{Machine, Run, Task};
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
+    rc::Rc,
     sync::Arc,
 };
 
@@ -133,7 +134,7 @@ enum Late {
 #[derive(Clone)]
 pub struct World {
     config: Arc<Config>,
-    kafka: Arc<Kafka>,
+    kafka: Rc<Kafka>,
     chain: BTreeMap<u64, Arc<Slot>>,
     truth: Arc<ChainView>,
     late: Vec<Late>,
@@ -183,7 +184,7 @@ impl World {
             }
         }
         Self {
-            kafka: Arc::new(kafka),
+            kafka: Rc::new(kafka),
             chain: BTreeMap::new(),
             truth: Arc::new(ChainView::empty()),
             late: Vec::new(),
@@ -201,7 +202,7 @@ impl World {
 
     /// The broker, to be changed.
     fn kafka(&mut self) -> &mut Kafka {
-        Arc::make_mut(&mut self.kafka)
+        Rc::make_mut(&mut self.kafka)
     }
 
     fn take_fingerprint(&mut self) {
