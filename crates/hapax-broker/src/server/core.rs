@@ -279,7 +279,9 @@ impl Core {
             };
             match wake {
                 None => self.timer.notified().await,
+                // In this order always, so that a simulated run can be repeated.
                 Some(at) => tokio::select! {
+                    biased;
                     () = self.timer.notified() => {}
                     () = sleep(self.clock.until(at)) => {}
                 },
