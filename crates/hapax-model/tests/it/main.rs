@@ -1,0 +1,3 @@
+//! The evidence itself under test.
+
+mod sim;
