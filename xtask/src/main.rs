@@ -27,6 +27,8 @@ cargo xtask COMMAND
   kafka provision                fetch Apache Kafka into the cache
   kafka start [--version 4.4.0|3.9.1] [--nodes 1|3] [--transaction-version 0|1|2] [--property NAME=VALUE]...
                                  run brokers until Ctrl-C or the end of standard input; the first line is JSON
+  sim [--seeds 200] [--seed N] [--threads N] [--release] [--trace] [--log LEVEL]
+                                 the whole stack under seeds, in virtual time; the last line is JSON; --trace and --log: for one
   soak [--kills 100] [--seed N] [--version 4.4.0|3.9.1] [--rate 2000] [--release]
                                  kill a running job at random moments, audit its output; the last line is JSON
   soak --matrix [--only TEXT]    play every cell of the commit phase's matrix; TEXT: only cells whose name contains it
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Some("conformance") => command::conformance::run(arguments),
         Some("demo") => command::demo::run(arguments),
         Some("soak") => command::soak::run(arguments),
+        Some("sim") => command::sim::run(arguments),
         Some("timely") => command::timely::run(arguments),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");

@@ -32,6 +32,7 @@ pub struct Host {
     files: Arc<dyn Files>,
     tasks: task::Spawner,
     workers: worker::Workers,
+    process: u32,
 }
 
 impl Host {
@@ -44,6 +45,7 @@ impl Host {
             files: Arc::new(RealFiles),
             tasks: task::Spawner::default(),
             workers: worker::Workers::Threads,
+            process: std::process::id(),
         }
     }
 
@@ -58,6 +60,7 @@ impl Host {
             files,
             tasks: task::Spawner::default(),
             workers: worker::Workers::Tasks,
+            process: 1,
         }
     }
 
@@ -85,6 +88,11 @@ impl Host {
     /// Runs `work` for at most `limit`; `None` when the limit came first (the future is then dropped).
     pub async fn timeout<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout(limit, work).await.ok()
+    }
+
+    /// The number by which people find the process; a host of one thread is always process 1.
+    pub fn process_id(&self) -> u32 {
+        self.process
     }
 
     /// Sixty-four random bits.

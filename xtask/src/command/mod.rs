@@ -5,6 +5,7 @@ pub(crate) mod demo;
 pub(crate) mod kafka;
 mod matrix;
 mod program;
+pub(crate) mod sim;
 mod sink_alone;
 pub(crate) mod soak;
 pub(crate) mod test;

@@ -31,7 +31,7 @@ impl Broker {
     ) -> Result<Response, Unanswered> {
         let mut body = BytesMut::new();
         request.encode(version, &mut body).map_err(|error| Unanswered::Impossible(error.to_string()))?;
-        let crashes = *self.core.crashes().borrow();
+        let crashes = self.core.crashes.count();
         let mut pending = self.core.submit(crashes, node, version, None, request, &body.freeze())?;
         match pending.outcome().await.ok_or(Halted::Stopped)? {
             Outcome::Answer(response) => Ok(response),

@@ -11,6 +11,7 @@ mod announce;
 mod clock;
 mod connection;
 mod core;
+mod crash;
 mod inside;
 mod listener;
 mod topic;

@@ -104,7 +104,7 @@ impl Chaos {
     async fn go_on(self, kind: Kind, every: Duration, mut random: fastrand::Rng) {
         loop {
             sleep(waiting(&mut random, every) + Duration::from_millis(1)).await;
-            if self.world.phase().borrow().0 != Phase::Trouble {
+            if self.world.phase() != Phase::Trouble {
                 return;
             }
             self.strike(kind, &mut random).await;
@@ -127,7 +127,7 @@ impl Chaos {
             Kind::MoveLeader => {
                 let topics = world.topics();
                 let topic = topics[random.usize(..topics.len())].to_owned();
-                let partition = random.i32(..world.scenario().partitions);
+                let partition = random.i32(0..world.scenario().partitions);
                 self.step(kind, Step::MoveLeader { topic, partition, to: None });
             }
             Kind::MoveCoordinator => {
@@ -138,7 +138,7 @@ impl Chaos {
                     }
                     false => Step::MoveLeader {
                         topic: "__consumer_offsets".to_owned(),
-                        partition: random.i32(..4),
+                        partition: random.i32(0..4),
                         to: None,
                     },
                 };
@@ -148,7 +148,7 @@ impl Chaos {
             Kind::HoldMarkers => {
                 self.step(kind, Step::HoldMarkers(true));
                 sleep(for_a_while).await;
-                if world.phase().borrow().0 == Phase::Trouble {
+                if world.phase() == Phase::Trouble {
                     world.cluster().broker.step(Step::HoldMarkers(false)).expect("the broker goes on");
                 }
             }

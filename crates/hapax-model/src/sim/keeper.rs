@@ -91,8 +91,8 @@ impl Keeper {
 
     /// Until the job has been asked to stop and has ended.
     pub(super) async fn keep(mut self) {
-        let mut phase = self.world.phase();
-        let mut now_in = phase.borrow_and_update().0;
+        let world = self.world.clone();
+        let mut now_in = world.phase();
         loop {
             if self.lives.is_empty() {
                 if now_in == Phase::Ending {
@@ -105,10 +105,9 @@ impl Keeper {
             tokio::select! {
                 biased;
                 (at, ended) = ended(&mut self.lives) => self.over(at, ended).await,
-                changed = phase.changed() => {
-                    changed.expect("the world outlives its keepers");
-                    now_in = phase.borrow_and_update().0;
-                    self.turn_to(now_in);
+                phase = world.leaves(now_in) => {
+                    now_in = phase;
+                    self.turn_to(phase);
                 }
                 () = at(thaw) => self.thaw(now()),
                 () = at(next.map(|(_, at)| at)) => {
@@ -228,7 +227,8 @@ impl Keeper {
             Code::StopUnfinished => life.is_stopped && is_felt,
             Code::Unreachable | Code::Write | Code::Read | Code::EpochGivenUp | Code::Disturbed => is_felt,
             Code::Store => is_felt && self.world.scenario().store_fails(),
-            Code::SourceGone | Code::TopicChanged => {
+            // With a topic, its brokers forget the offsets that were committed for it.
+            Code::SourceGone | Code::TopicChanged | Code::ProgressLost => {
                 self.fresh |= self.made_again && is_newest;
                 self.made_again
             }

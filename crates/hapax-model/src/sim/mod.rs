@@ -27,6 +27,7 @@ mod panics;
 mod process;
 mod run;
 mod scenario;
+mod signal;
 mod trace;
 mod workload;
 mod world;

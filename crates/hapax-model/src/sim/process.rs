@@ -7,7 +7,10 @@
 //! A kill falls between two polls, so at any await of any task, and nothing of the process is polled behind it. What it had
 //! handed to a socket or to the store is under way all the same, as with a real one.
 
-use super::trace::{Trace, now};
+use super::{
+    signal::Signal,
+    trace::{Trace, now},
+};
 use hapax_host::{Job, Tasks};
 use std::{
     collections::BTreeMap,
@@ -16,7 +19,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 /// Polls of one process at one instant of virtual time: beyond it, it computes without an end.
 const MOST_POLLS: u64 = 2_000_000;
@@ -29,7 +32,7 @@ struct Gate {
     number: u32,
     trace: Trace,
     state: Mutex<State>,
-    dead: watch::Sender<bool>,
+    died: Signal,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,7 +82,7 @@ impl Process {
             random,
             yields,
         };
-        Self(Arc::new(Gate { number, trace, state: Mutex::new(state), dead: watch::Sender::new(false) }))
+        Self(Arc::new(Gate { number, trace, state: Mutex::new(state), died: Signal::default() }))
     }
 
     /// Which one it is.
@@ -110,8 +113,7 @@ impl Process {
 
     /// Returns when it is dead.
     pub(super) async fn died(&self) {
-        let mut dead = self.0.dead.subscribe();
-        dead.wait_for(|dead| *dead).await.map(drop).expect("the sender is this process");
+        self.0.died.until(|| (self.state().life == Life::Dead).then_some(())).await;
     }
 
     /// Runs the task that all others come from. One of a simulated thread, so that it need not be for any.
@@ -152,7 +154,7 @@ impl Process {
         self.0.trace.event(format_args!("process {} {text}", self.0.number));
         if life == Life::Dead {
             wake(state);
-            self.0.dead.send_replace(true);
+            self.0.died.tell();
         }
     }
 

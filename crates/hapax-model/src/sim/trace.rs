@@ -3,14 +3,14 @@
 //! Every event goes into one digest, in the order in which it happened: two runs of a seed that differ anywhere differ
 //! there. Refuses to keep events: a long run has millions.
 
-use super::fault::Kind;
+use super::{fault::Kind, signal::Signal};
 use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::{sync::Notify, time::Instant};
+use tokio::time::Instant;
 
 /// Virtual monotonic time.
 #[allow(clippy::disallowed_methods, reason = "the simulator owns the clock that hapax-host hands out")]
@@ -26,7 +26,7 @@ struct Inner {
     began: Instant,
     shown: bool,
     state: Mutex<State>,
-    failed: Notify,
+    failed: Signal,
 }
 
 struct State {
@@ -39,7 +39,7 @@ impl Trace {
     /// Begins now; `shown` prints every event.
     pub(super) fn begin(shown: bool) -> Self {
         let state = State { digest: Fnv::default(), fired: BTreeMap::new(), violation: None };
-        Self(Arc::new(Inner { began: now(), shown, state: Mutex::new(state), failed: Notify::new() }))
+        Self(Arc::new(Inner { began: now(), shown, state: Mutex::new(state), failed: Signal::default() }))
     }
 
     /// Virtual time since the beginning.
@@ -74,18 +74,12 @@ impl Trace {
     pub(super) fn violation(&self, what: String) {
         self.event(format_args!("violation: {what}"));
         self.state().violation.get_or_insert(what);
-        self.0.failed.notify_waiters();
-        self.0.failed.notify_one();
+        self.0.failed.tell();
     }
 
     /// Returns when something is wrong.
     pub(super) async fn failed(&self) -> String {
-        loop {
-            if let Some(violation) = self.found() {
-                return violation;
-            }
-            self.0.failed.notified().await;
-        }
+        self.0.failed.until(|| self.found()).await
     }
 
     /// What was wrong first.

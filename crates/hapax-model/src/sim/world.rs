@@ -8,6 +8,7 @@ use super::{
     oracle::{self, Content, Standing},
     process::Process,
     scenario::{Scenario, Workload},
+    signal::Signal,
     trace::{Trace, now, stream},
     workload::{self, INPUT, Stage},
 };
@@ -17,7 +18,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 /// Where a world stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ struct Inner {
     network: Network,
     disk: Disk,
     files: Memory,
-    phase: watch::Sender<(Phase, Instant)>,
+    turned: Signal,
     /// Held by whoever changes the input.
     input: tokio::sync::Mutex<()>,
     state: Mutex<State>,
@@ -49,6 +50,8 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
+    /// Where the world stands, and since when; in trouble before it is said.
+    phase: Option<(Phase, Instant)>,
     processes: u32,
     /// Live processes, by job.
     live: BTreeMap<&'static str, usize>,
@@ -82,7 +85,7 @@ impl World {
             network,
             disk,
             files: Memory::default(),
-            phase: watch::Sender::new((Phase::Trouble, now())),
+            turned: Signal::default(),
             input: tokio::sync::Mutex::default(),
             state: Mutex::default(),
         }));
@@ -150,19 +153,28 @@ impl World {
         self.state().live.values().copied().max().unwrap_or(0)
     }
 
-    pub(super) fn phase(&self) -> watch::Receiver<(Phase, Instant)> {
-        self.0.phase.subscribe()
+    pub(super) fn phase(&self) -> Phase {
+        self.state().phase.map_or(Phase::Trouble, |(phase, _)| phase)
+    }
+
+    /// Returns when it is another than this.
+    pub(super) async fn leaves(&self, phase: Phase) -> Phase {
+        self.0.turned.until(|| Some(self.phase()).filter(|now| *now != phase)).await
     }
 
     pub(super) fn enter(&self, phase: Phase) {
         self.trace().event(format_args!("phase {phase:?}"));
-        self.0.phase.send_replace((phase, now()));
+        self.state().phase = Some((phase, now()));
+        self.0.turned.tell();
     }
 
     /// Do things go wrong, or did they a moment ago?
     pub(super) fn is_in_trouble(&self, felt_for: Duration) -> bool {
-        let (phase, since) = *self.0.phase.borrow();
-        phase == Phase::Trouble || now() < since + felt_for && phase == Phase::Healed
+        match self.state().phase {
+            None | Some((Phase::Trouble, _)) => true,
+            Some((Phase::Healed, since)) => now() < since + felt_for,
+            Some((Phase::Ending, _)) => false,
+        }
     }
 
     /// Deletes the input topic and makes it again.
@@ -221,8 +233,7 @@ impl World {
                 let old =
                     seen.iter().take_while(|record| !workload::is_of(generation as u32, record)).count();
                 let before = all.entry(place).or_default();
-                let is_newer = old < seen.len() || !records.is_empty() && self.has_begun_anew();
-                if is_newer {
+                if old < seen.len() || self.has_begun_anew() {
                     before.truncate(old);
                     before.extend(records);
                 }
