@@ -59,6 +59,9 @@ fn main() -> ExitCode {
         println!("digest {:016x}, logs {:016x}", report.digest, report.log_digest);
         let mut campaign = Campaign::default();
         campaign.add(&report);
+        if let Some(violation) = &report.violation {
+            println!("{}", line_of(report.seed, violation));
+        }
         return told(&campaign, began.elapsed().as_secs_f64());
     }
     let end = options.seed.saturating_add(options.seeds);
@@ -72,13 +75,15 @@ fn main() -> ExitCode {
         }
     };
     let campaign = Campaign::play(options.seed..end, options.threads, tell);
+    if campaign.seeds < options.seeds {
+        for (seed, violation) in &campaign.violations {
+            println!("{}", line_of(*seed, violation));
+        }
+    }
     told(&campaign, began.elapsed().as_secs_f64())
 }
 
 fn told(campaign: &Campaign, seconds: f64) -> ExitCode {
-    for (seed, violation) in &campaign.violations {
-        eprintln!("{}", line_of(*seed, violation));
-    }
     println!("{}", campaign.to_json(seconds));
     if campaign.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -10,10 +10,11 @@
 use super::{
     cluster::START_MS,
     fault::Kind,
+    oracle::{self, Record},
     process::Process,
     scenario::{Scenario, Workload},
     trace::{now, stream, waiting},
-    workload::{Stage, Wiring},
+    workload::{self, Stage, Wiring},
     world::{Phase, World},
 };
 use futures::future::select_all;
@@ -53,6 +54,11 @@ struct Life {
     /// Another process of the job has been alive beside it.
     has_company: bool,
     thaw_at: Option<Instant>,
+    /// It was told to begin the job anew.
+    is_fresh: bool,
+    /// The shards that it was told.
+    shards: Option<u32>,
+    has_slept: bool,
 }
 
 /// Keeps one job.
@@ -170,6 +176,9 @@ impl Keeper {
             is_stopped: false,
             has_company: company,
             thaw_at: None,
+            is_fresh: fresh,
+            shards: self.shards,
+            has_slept: false,
         });
         self.world.set_live(self.stage.job, self.lives.len());
     }
@@ -226,10 +235,15 @@ impl Keeper {
             Code::Superseded => life.has_company,
             Code::StopUnfinished => life.is_stopped && is_felt,
             Code::Unreachable | Code::Write | Code::Read | Code::EpochGivenUp | Code::Disturbed => is_felt,
-            Code::Store => is_felt && self.world.scenario().store_fails(),
+            // To a process that has slept, what it waited for had not answered.
+            Code::Store => is_felt && (self.world.scenario().store_fails() || life.has_slept),
+            // It was started before the number of shards was changed.
+            Code::JobChanged => self.shards.is_none() && life.shards.is_some(),
             // With a topic, its brokers forget the offsets that were committed for it.
             Code::SourceGone | Code::TopicChanged | Code::ProgressLost => {
-                self.fresh |= self.made_again && is_newest;
+                // Said once: whoever begins a job anew twice gets its output twice.
+                let is_done = self.lives.iter().any(|other| other.is_fresh) || self.has_begun_anew();
+                self.fresh |= self.made_again && is_newest && !is_done;
                 self.made_again
             }
             _ => false,
@@ -269,6 +283,7 @@ impl Keeper {
                 life.process.kill(soon);
             }
             Kind::Freeze | Kind::Zombie => {
+                life.has_slept = true;
                 life.thaw_at = Some(now() + asleep);
                 life.process.freeze(soon);
             }
@@ -335,10 +350,18 @@ impl Keeper {
 
     /// Something of the job is in the output.
     fn has_come_far(&self) -> bool {
+        self.output().next().is_some()
+    }
+
+    /// Something of the input that was made again is.
+    fn has_begun_anew(&self) -> bool {
+        self.output().any(|record| workload::is_of(1, &record))
+    }
+
+    fn output(&self) -> impl Iterator<Item = Record> + '_ {
         let partitions = 0..self.world.scenario().partitions;
-        self.stage.topics().any(|topic| {
-            partitions.clone().any(|at| !super::oracle::committed(self.world.cluster(), topic, at).is_empty())
-        })
+        let places = self.stage.topics().flat_map(move |topic| partitions.clone().map(move |at| (topic, at)));
+        places.flat_map(|(topic, at)| oracle::committed(self.world.cluster(), topic, at))
     }
 }
 
