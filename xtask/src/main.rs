@@ -32,6 +32,8 @@ cargo xtask COMMAND
   model [--world TEXT] [--mutant TEXT]
                                  explore every world of the protocol's model, then plant every mistake, which a world must
                                  catch; TEXT: only worlds, or only mistakes, whose name contains it; the last line is JSON
+  sim [--seeds 200] [--seed N] [--threads N] [--release] [--trace] [--log LEVEL]
+                                 the whole stack under seeds, in virtual time; the last line is JSON; --trace and --log: for one
   soak [--kills 100] [--seed N] [--version 4.4.0|3.9.1] [--rate 2000] [--release]
                                  kill a running job at random moments, audit its output; the last line is JSON
   soak --matrix [--only TEXT]    play every cell of the commit phase's matrix; TEXT: only cells whose name contains it
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Some("fuzz") => command::fuzz::run(arguments),
         Some("model") => command::model::run(arguments),
         Some("soak") => command::soak::run(arguments),
+        Some("sim") => command::sim::run(arguments),
         Some("timely") => command::timely::run(arguments),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");

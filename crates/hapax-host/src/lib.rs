@@ -1,4 +1,4 @@
-//! The one seam between Hapax and the machine it runs on: clock, timers, randomness, sockets, threads, files.
+//! The one seam between Hapax and the machine it runs on: clock, timers, randomness, sockets, tasks, threads, files.
 //!
 //! Everything else in the workspace reaches them through a [`Host`]; `clippy.toml` forbids the direct ways.
 //! Two hosts exist: [`Host::real`] (operating system, a thread for each worker) and [`Host::seeded`] (one
@@ -10,15 +10,18 @@ mod clock;
 mod file;
 mod net;
 mod random;
+mod task;
 mod worker;
 
 pub use clock::Deadline;
 pub use file::{FileIdentity, Files, OpenFile, RealFiles};
 pub use net::{BoxStream, ConnectFuture, Net, RealNet, Stream};
+pub use task::Tasks;
 pub use tokio::time::Instant;
 pub use worker::{Job, WorkerHandle, WorkerPanicked};
 
 use std::{future::Future, sync::Arc, time::Duration};
+use tokio::task::AbortHandle;
 
 /// What a piece of Hapax may ask of its machine. Cheap to clone.
 #[derive(Clone)]
@@ -27,7 +30,9 @@ pub struct Host {
     random: random::Random,
     net: Arc<dyn Net>,
     files: Arc<dyn Files>,
+    tasks: task::Spawner,
     workers: worker::Workers,
+    process: u32,
 }
 
 impl Host {
@@ -38,7 +43,9 @@ impl Host {
             random: random::Random::from_system(),
             net: Arc::new(RealNet),
             files: Arc::new(RealFiles),
+            tasks: task::Spawner::default(),
             workers: worker::Workers::Threads,
+            process: std::process::id(),
         }
     }
 
@@ -51,8 +58,16 @@ impl Host {
             random: random::Random::seeded(seed),
             net,
             files,
+            tasks: task::Spawner::default(),
             workers: worker::Workers::Tasks,
+            process: 1,
         }
+    }
+
+    /// The same host, whose tasks are run as `tasks` says, its workers among them where they are tasks.
+    #[must_use]
+    pub fn with_tasks(self, tasks: Arc<dyn Tasks>) -> Self {
+        Self { tasks: task::Spawner::over(tasks), ..self }
     }
 
     /// Monotonic time; the only time that decides anything.
@@ -73,6 +88,11 @@ impl Host {
     /// Runs `work` for at most `limit`; `None` when the limit came first (the future is then dropped).
     pub async fn timeout<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout(limit, work).await.ok()
+    }
+
+    /// The number by which people find the process; a host of one thread is always process 1.
+    pub fn process_id(&self) -> u32 {
+        self.process
     }
 
     /// Sixty-four random bits.
@@ -101,12 +121,17 @@ impl Host {
         &*self.files
     }
 
+    /// Runs a task on the calling runtime until it ends or is aborted.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.tasks.spawn(task)
+    }
+
     /// Starts a worker: a thread with a runtime of its own, or a task where the host is one thread.
     ///
     /// # Errors
     /// The operating system refuses a thread or a runtime.
     pub fn start_worker(&self, name: &str, job: Job) -> std::io::Result<WorkerHandle> {
-        self.workers.start(name, job)
+        self.workers.start(name, job, &self.tasks)
     }
 }
 

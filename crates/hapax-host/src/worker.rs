@@ -1,5 +1,6 @@
 //! Workers: where shards run. A thread with its own runtime each, or tasks of one runtime.
 
+use super::task::Spawner;
 use std::{future::Future, io, pin::Pin};
 use tokio::sync::oneshot;
 
@@ -13,19 +14,21 @@ pub(crate) enum Workers {
 }
 
 impl Workers {
-    pub(crate) fn start(self, name: &str, job: Job) -> io::Result<WorkerHandle> {
+    pub(crate) fn start(self, name: &str, job: Job, tasks: &Spawner) -> io::Result<WorkerHandle> {
         let (ended, wait) = oneshot::channel();
         let (cancel, cancelled) = oneshot::channel::<()>();
         let job = async move {
+            // In this order always, so that a simulated run can be repeated.
             tokio::select! {
-                () = job => {}
+                biased;
                 _ = cancelled => {}
+                () = job => {}
             }
         };
         match self {
             Self::Threads => start_thread(name, job, ended)?,
             Self::Tasks => {
-                tokio::spawn(async move {
+                tasks.spawn(async move {
                     job.await;
                     let _ = ended.send(());
                 });

@@ -4,4 +4,5 @@
 //! - [`sim`]: the whole stack on one thread, under a seed
 
 pub mod check;
+#[cfg(feature = "sim")]
 pub mod sim;

@@ -34,5 +34,6 @@ pub use journal::Journals;
 pub use layout::Incarnation;
 pub use limits::Patience;
 pub use object::Sleep;
+pub use object_store::ObjectStore;
 pub use positions::PositionObjects;
 pub use store::{Created, Store, StoredJob, Survey};

@@ -15,6 +15,7 @@ use crate::{
     source::Source,
 };
 use hapax_commit::{DeciderKind, Name, Naming, Strategy, limits::KEEP_CHECKPOINTS};
+use hapax_store::ObjectStore;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -47,6 +48,8 @@ pub struct Settings {
     pub recommit: Duration,
     /// Checkpoint store, as a URL (`file:///path`).
     pub store: Option<String>,
+    /// The store itself, where no URL opens it; `store` is then only its name.
+    pub object_store: Option<Arc<dyn ObjectStore>>,
     /// Folder for incident files; by default `incidents` in a local store.
     pub incidents: Option<PathBuf>,
     /// Time between barriers.
@@ -99,6 +102,7 @@ impl Default for Settings {
             decider: None,
             recommit: limits::RECOMMIT_OFFSETS,
             store: None,
+            object_store: None,
             incidents: None,
             interval: Duration::from_secs(1),
             keep: KEEP_CHECKPOINTS,
@@ -180,6 +184,14 @@ impl Job {
     pub fn store(mut self, url: &str) -> Self {
         self.settings.store = Some(url.to_owned());
         self
+    }
+
+    /// Where checkpoints are kept, as an object store that honours `PutMode::Create`. Its name is what messages show, and
+    /// what incidents are put beside where it is a `file://`.
+    #[must_use]
+    pub fn store_on(mut self, name: &str, store: Arc<dyn ObjectStore>) -> Self {
+        self.settings.object_store = Some(store);
+        self.store(name)
     }
 
     /// Changes settings.

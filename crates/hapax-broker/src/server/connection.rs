@@ -28,14 +28,14 @@ const NAMES_NOTHING: &str = "the request names nothing of the kind";
 
 /// Serves a connection until its end.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(core: Arc<Core>, node: NodeId, stream: S) {
-    let mut crashes = core.crashes();
-    let before = *crashes.borrow_and_update();
+    let crashing = Arc::clone(&core);
+    let before = core.crashes.count();
     let (read, write) = split(stream);
     let read = BufReader::with_capacity(READ_AHEAD, read);
     let mut connection = Connection { core, node, crashes: before, read, write };
     tokio::select! {
         biased;
-        _ = crashes.changed() => {}
+        () = crashing.crashes.after(before) => {}
         ended = connection.talk() => {
             if let Err(error) = ended {
                 tracing::debug!(node = node.0, %error, "connection closed");

@@ -7,7 +7,7 @@
 //! - when something happens by itself, the journal says how far time has come before it does: at any clock, and with any
 //!   input behind it, a replay comes to the same.
 
-use super::clock::Clock;
+use super::{clock::Clock, crash::Crashes};
 use crate::{
     fault::{Faults, Place, Turn},
     journal::{Entry, Journal, JournalError},
@@ -50,7 +50,7 @@ pub(crate) struct Core {
     pub(crate) unstable: bool,
     pub(crate) faults: Faults,
     timer: Notify,
-    crashes: watch::Sender<u64>,
+    pub(crate) crashes: Crashes,
     /// Why nothing can be kept any more, once that is so.
     broken: watch::Sender<Option<String>>,
     stalls: Mutex<BTreeMap<NodeId, Instant>>,
@@ -124,7 +124,7 @@ impl Core {
             unstable,
             faults: Faults::new(Place::Broker),
             timer: Notify::new(),
-            crashes: watch::Sender::new(0),
+            crashes: Crashes::default(),
             broken: watch::Sender::new(None),
             stalls: Mutex::default(),
         })
@@ -141,7 +141,7 @@ impl Core {
         body: &Bytes,
     ) -> Result<Pending, Halted> {
         let mut state = self.state();
-        if *self.crashes.borrow() != crashes {
+        if self.crashes.count() != crashes {
             return Err(Halted::Crashed);
         }
         let ticket = state.ticket();
@@ -187,7 +187,7 @@ impl Core {
             (None, turn) => turn.iter().for_each(|turn| turn.acted()),
         }
         if crash {
-            self.crashes.send_modify(|crashes| *crashes += 1);
+            self.crashes.add();
         }
         Ok(())
     }
@@ -264,11 +264,6 @@ impl Core {
         }
     }
 
-    /// Changes when the broker crashes.
-    pub(crate) fn crashes(&self) -> watch::Receiver<u64> {
-        self.crashes.subscribe()
-    }
-
     /// Lets time pass for the machine, until it is dropped.
     pub(crate) async fn keep_time(self: Arc<Self>) {
         loop {
@@ -279,7 +274,9 @@ impl Core {
             };
             match wake {
                 None => self.timer.notified().await,
+                // In this order always, so that a simulated run can be repeated.
                 Some(at) => tokio::select! {
+                    biased;
                     () = self.timer.notified() => {}
                     () = sleep(self.clock.until(at)) => {}
                 },
@@ -435,7 +432,7 @@ mod tests {
         let submit = |crashes| {
             core.submit(crashes, NodeId(1), 4, None, HeartbeatRequest::default().into(), &Bytes::new())
         };
-        let before = *core.crashes().borrow();
+        let before = core.crashes.count();
         assert!(submit(before).is_ok());
         core.step(Step::Crash).unwrap();
         assert!(matches!(submit(before), Err(Halted::Crashed)));

@@ -11,10 +11,13 @@ mod announce;
 mod clock;
 mod connection;
 mod core;
+mod crash;
+mod inside;
 mod listener;
 mod topic;
 
 pub use self::core::Halted;
+pub use inside::Unanswered;
 pub use topic::TopicRefused;
 
 pub(crate) use announce::announce;

@@ -49,7 +49,7 @@ impl Broker {
         request
             .encode(VERSION, &mut body)
             .map_err(|error| refused(Code::INVALID_REQUEST.0, error.to_string()))?;
-        let crashes = *self.core.crashes().borrow();
+        let crashes = self.core.crashes.count();
         let mut pending = self.core.submit(crashes, NodeId(1), VERSION, None, request, &body.freeze())?;
         let outcome = pending.outcome().await.ok_or(Halted::Stopped)?;
         let Outcome::Answer(Response::CreateTopics(answer)) = outcome else {

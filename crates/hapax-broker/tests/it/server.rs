@@ -1,7 +1,7 @@
 //! Listeners, connections, time.
 
 use crate::client::{Client, Folder, PATIENCE, metadata};
-use hapax_broker::{Broker, NodeId, ServerOptions, Settings, Step};
+use hapax_broker::{Afterwards, Broker, NodeId, Rule, ServerOptions, Settings, Step, wire::Response};
 use kafka_protocol::{
     messages::{
         FindCoordinatorRequest, GroupId, JoinGroupRequest, join_group_request::JoinGroupRequestProtocol,
@@ -176,4 +176,21 @@ async fn a_broker_starts_and_answers_within_its_first_moments() {
     Client::connect(&broker.bootstrap()).await.metadata(&[]).await;
     // 50 ms on an idle machine; a busy one gets more.
     assert!(before.elapsed() < Duration::from_millis(500), "{:?}", before.elapsed());
+}
+
+/// Rules are for clients: what is asked from inside meets none, and what it appends is in the log that clients read.
+#[tokio::test]
+async fn the_owner_asks_without_a_connection_and_sees_the_whole_log() {
+    let options = ServerOptions { listen: None, ..ServerOptions::default() };
+    let broker = Broker::start(Settings::default(), options).await.unwrap();
+    broker.create_topic("t", 1).await.unwrap();
+    let _rule = broker.faults().add(Rule::on_any().drop_request(Afterwards::Close).always()).unwrap();
+    let before = broker.digest();
+    let answer = broker.request(NodeId(1), 12, metadata(&["t"]).into()).await.unwrap();
+    let Response::Metadata(answer) = answer else { panic!("{answer:?}") };
+    assert_eq!(answer.topics[0].error_code, 0);
+    assert_eq!(broker.digest(), before, "a look changes nothing");
+    assert_eq!(broker.log("t", 0).unwrap().len(), 0);
+    assert_eq!(broker.log("t", 1), None);
+    broker.stop().await;
 }

@@ -82,8 +82,8 @@ fn assemble(
     inner.learn(connection.broker_versions());
     inner.state().metadata.merge(snapshot);
     let inner = Arc::new(inner);
-    let task = tokio::spawn(keep_fresh(Arc::downgrade(&inner), inner.host.clone(), inner.config.clone()));
-    *inner.upkeep.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(task.abort_handle());
+    let task = inner.host.spawn(keep_fresh(Arc::downgrade(&inner), inner.host.clone(), inner.config.clone()));
+    *inner.upkeep.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(task);
     Ok(Client { inner })
 }
 

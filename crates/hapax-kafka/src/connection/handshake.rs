@@ -72,7 +72,7 @@ async fn connect(opening: &Opening<'_>) -> Result<Connection, OpenError> {
         wake_close: Notify::new(),
     });
     let connection = Connection { owner: Arc::new(Owner(Arc::clone(&shared))) };
-    tokio::spawn(io::run(Arc::clone(&shared), stream));
+    host.spawn(io::run(Arc::clone(&shared), stream));
     let versions = ask_versions(&connection, config).await?;
     if versions.range(FLOOR.0).is_none() {
         return Err(OpenError::TooOld { lacks: FLOOR.1 });

@@ -10,7 +10,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 pub(super) async fn run(shared: Arc<Shared>, stream: BoxStream) {
     let _guard = CloseOnDrop(Arc::clone(&shared));
     let (reader, writer) = tokio::io::split(stream);
+    // In this order always, so that a simulated run can be repeated: what was answered counts before what cannot be asked.
     let cause = tokio::select! {
+        biased;
         cause = read(&shared, reader) => cause,
         cause = write(&shared, writer) => cause,
         cause = watch(&shared) => cause,
@@ -124,6 +126,7 @@ async fn watch(shared: &Shared) -> Cause {
             until
         };
         tokio::select! {
+            biased;
             () = shared.host.sleep(until.saturating_duration_since(now)) => {}
             () = shared.wake_watch.notified() => {}
         }

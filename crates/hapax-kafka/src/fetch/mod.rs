@@ -146,7 +146,8 @@ impl Fetcher {
     pub fn start(client: Client, config: FetcherConfig) -> Self {
         let shared = Arc::new(Shared::default());
         let verify_crc = config.verify_crc;
-        let task = tokio::spawn(task::run(Arc::clone(&shared), client, config)).abort_handle();
+        let host = client.host().clone();
+        let task = host.spawn(task::run(Arc::clone(&shared), client, config));
         Self { shared, task, decompressor: Decompressor::default(), verify_crc, current: None }
     }
 

@@ -61,7 +61,7 @@ impl LaneProducer {
             wake: Notify::new(),
             progress: Notify::new(),
         });
-        let sender = tokio::spawn(sender::run(client.clone(), Arc::clone(&shared))).abort_handle();
+        let sender = shared.host.spawn(sender::run(client.clone(), Arc::clone(&shared)));
         Self { client, shared, sender }
     }
 

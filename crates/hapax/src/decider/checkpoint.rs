@@ -279,7 +279,7 @@ impl CheckpointDecider {
             ids.entry(handle.cluster_id.clone()).or_default().extend(of_lane);
         }
         let ids = ids.into_iter().map(|(cluster, ids)| (cluster, ids.into_iter().collect())).collect();
-        let by = format!("process {}", std::process::id());
+        let by = format!("process {}", self.start.host.process_id());
         Claim { ids, layout: self.shape.layout.number, naming, by }
     }
 

@@ -159,7 +159,7 @@ impl Life {
     /// Waits between two runs; false when the job was asked to stop.
     async fn wait(&mut self, wait: Duration) -> bool {
         let host = self.host.clone();
-        tokio::select! {
+        tokio::select! { biased;
             () = host.sleep(wait) => !self.options.stop.is_set(),
             () = self.options.stop.wait() => false,
         }
@@ -256,7 +256,7 @@ impl Life {
             stop_overdue(&host, stop, budget).await;
             (budget, waits.any())
         };
-        let started = tokio::select! {
+        let started = tokio::select! { biased;
             started = self.take_over() => Ok(started),
             stuck = impatient => Err(stuck),
             stuck = stopped => Err(stuck),

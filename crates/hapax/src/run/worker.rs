@@ -142,7 +142,7 @@ impl Workers {
         };
         self.handles.iter_mut().for_each(WorkerHandle::cancel);
         let late = overdue.then(|()| self.host.sleep(STRAGGLER));
-        tokio::select! {
+        tokio::select! { biased;
             () = joined_with_reports(&self.host, &mut self.handles) => {}
             () = late => tracing::warn!("a worker has not ended within stop_budget, and ends with the process: {STUCK}"),
         }

@@ -99,7 +99,9 @@ impl Sender {
                 None => std::future::pending().await,
             }
         };
+        // In this order always, so that a simulated run can be repeated.
         let event = tokio::select! {
+            biased;
             event = self.tasks.next(), if !self.tasks.is_empty() => event,
             () = shared.wake.notified() => None,
             () = timer => None,

@@ -233,7 +233,7 @@ impl TransactionDecider {
     async fn record_genesis(&self) -> Result<(), JobError> {
         let RecordAt::Store { chain, .. } = &self.start.record_at else { return Ok(()) };
         let ids = [(self.client.cluster_id().to_owned(), self.ids().all())].into();
-        let by = format!("process {}", std::process::id());
+        let by = format!("process {}", self.start.host.process_id());
         let slot = Slot {
             number: SlotNumber::FIRST,
             run: RunNonce(self.start.host.random_u128()),

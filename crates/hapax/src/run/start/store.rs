@@ -38,19 +38,30 @@ impl Drop for StoreWait {
 
 /// Opens the checkpoint store; a job that promises nothing and names none keeps its positions in memory.
 pub(crate) fn open(plan: &Plan, host: &Host, waits: &StoreWaits) -> Result<Store, JobError> {
-    open_at(plan.settings.store.as_deref().unwrap_or("memory://"), plan, host, waits)
+    let url = plan.settings.store.as_deref().unwrap_or("memory://");
+    match &plan.settings.object_store {
+        Some(store) => {
+            let label = format!("{}/", url.trim_end_matches('/'));
+            Ok(Store::from_object_store(store.clone(), &label, Patience::default(), sleep(host, waits)))
+        }
+        None => open_at(url, plan, host, waits),
+    }
 }
 
 pub(super) fn open_at(url: &str, plan: &Plan, host: &Host, waits: &StoreWaits) -> Result<Store, JobError> {
+    Store::open(url, Patience::default(), sleep(host, waits)).map_err(|error| {
+        JobError::store(format!("job {}: opening the checkpoint store {url}", plan.name), error)
+    })
+}
+
+/// How a store waits: every wait is counted.
+fn sleep(host: &Host, waits: &StoreWaits) -> hapax_store::Sleep {
     let (sleeper, waits) = (host.clone(), waits.clone());
-    let sleep: hapax_store::Sleep = Arc::new(move |wait| {
+    Arc::new(move |wait| {
         let (host, waiting) = (sleeper.clone(), waits.begin());
         Box::pin(async move {
             host.sleep(wait).await;
             drop(waiting);
         })
-    });
-    Store::open(url, Patience::default(), sleep).map_err(|error| {
-        JobError::store(format!("job {}: opening the checkpoint store {url}", plan.name), error)
     })
 }

@@ -26,7 +26,8 @@ impl Asking {
     /// Begins to ask. Needs a tokio runtime around it.
     pub(super) fn begin(client: Client, source: String, questions: Vec<Question>) -> Self {
         let (tell, told) = mpsc::unbounded_channel();
-        let task = tokio::spawn(ask(client, source, questions, tell)).abort_handle();
+        let host = client.host().clone();
+        let task = host.spawn(ask(client, source, questions, tell));
         Self { told, task }
     }
 
