@@ -99,7 +99,7 @@ pub fn all() -> Vec<Config> {
         },
         Config {
             allowed: written_again,
-            ..base("written again and read on, V2", V2, time_out, &["written again", "pruned"])
+            ..base("written again and read on, V2", V2, time_out, &["written again", "resumed"])
         },
         Config {
             inputs: 1,
