@@ -40,8 +40,8 @@ pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// others are asked in the turn of one that does not answer within it.
 pub(crate) const LEADERS_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Partitions that are asked at a time whether they were truncated, all of one broker in the worst case, whose connection
-/// takes a thousand.
+/// Partitions that a reader asks at a time whether they were truncated: readers of one process share a connection to each
+/// broker, which takes a thousand requests.
 pub(crate) const QUESTIONS: usize = 256;
 
 /// Walks through partitions to a control batch at a time, each of which asks for 4 MiB a step of one connection to a broker.

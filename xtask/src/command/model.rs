@@ -178,6 +178,7 @@ fn build_in(tree: &Path, place: &Path) -> Result<PathBuf, Failure> {
 
 /// Makes the copy equal to the sources; a file that is equal is left, so that nothing is built for it.
 fn mirror(root: &Path, tree: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(tree)?;
     for source in SOURCES {
         copy(&root.join(source), &tree.join(source))?;
     }
@@ -187,6 +188,16 @@ fn mirror(root: &Path, tree: &Path) -> Result<(), Failure> {
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if from.is_dir() {
         fs::create_dir_all(to)?;
+        for entry in fs::read_dir(to)? {
+            let entry = entry?;
+            if from.join(entry.file_name()).exists() {
+                continue;
+            }
+            match entry.file_type()?.is_dir() {
+                true => fs::remove_dir_all(entry.path())?,
+                false => fs::remove_file(entry.path())?,
+            }
+        }
         for entry in fs::read_dir(from)? {
             let name = entry?.file_name();
             // Builds of workspaces of their own.

@@ -96,9 +96,7 @@ impl Exchange {
             return self.refuse(ticket, cause);
         }
         if self.queued.len() + self.awaiting.len() >= limits::MAX_CONNECTION_REQUESTS {
-            let limit = limits::MAX_CONNECTION_REQUESTS;
-            return self
-                .refuse(ticket, Cause::Refused(format!("{limit} requests wait on the connection").into()));
+            return self.refuse(ticket, Cause::Full(limits::MAX_CONNECTION_REQUESTS));
         }
         let correlation_id = self.next_correlation_id;
         let Some(head) = head(correlation_id) else {

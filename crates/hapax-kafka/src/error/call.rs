@@ -96,7 +96,9 @@ pub enum Cause {
     Closed,
     /// The cluster's metadata does not know the broker (any more).
     UnknownNode,
-    /// Our own limit or rule refused the request: a bug of the caller.
+    /// As many requests as may wait on the connection do: some of them will be answered, or given up.
+    Full(usize),
+    /// Our own rule refused the request: a bug of the caller.
     Refused(Arc<str>),
 }
 
@@ -109,6 +111,7 @@ impl fmt::Display for Cause {
             Self::Idle => f.write_str("connection closed after its idle time"),
             Self::Closed => f.write_str("connection closed"),
             Self::UnknownNode => f.write_str("the cluster does not list this broker"),
+            Self::Full(waiting) => write!(f, "{waiting} requests wait on the connection"),
             Self::Refused(why) => f.write_str(why),
         }
     }

@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn every_state_is_seen_once() {
         let found = explore(Counter { at: 0, trap: None, forbidden: None }, 100);
-        assert_eq!((found.states, found.depth, found.at_rest, found.cut), (11, 10, 1, false));
+        assert_eq!((found.states, found.depth, found.at_rest, found.cut), (11, 5, 1, false));
         assert_eq!(found.reached, [("half", 2)].into());
         assert!(found.broken.is_none());
     }

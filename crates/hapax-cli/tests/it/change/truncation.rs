@@ -118,6 +118,24 @@ fn a_partition_without_a_leader_is_waited_for_while_the_others_flow() {
     }
 }
 
+/// Nobody will ever answer for it then.
+#[test]
+fn a_topic_that_is_deleted_while_it_has_no_leader_is_told() {
+    for on in On::OURS {
+        let mut scene = Scene::new("deleted-leaderless", on, 1);
+        scene.feed("in", 10);
+        scene.catch_up(&["in"], &ONE_SHARD);
+        let rule = Rule::on(ApiKey::OffsetForLeaderEpoch).topic(scene.topic("in"));
+        let rule = scene.broker().faults().guard(rule.error(LEADER_NOT_AVAILABLE).always()).unwrap();
+        let mut run = scene.start("run-deleted", &ONE_SHARD);
+        run.until("has not asked", PATIENCE, |_| Ok(rule.fired() > 2)).unwrap();
+        Judge::shared().delete_topic(&scene.bootstrap, &scene.topic("in")).unwrap();
+        run.demand_exit(4, PATIENCE).unwrap();
+        let told = run.output().unwrap();
+        assert!(told.contains("E0405") && told.contains("is not there any more"), "{told}");
+    }
+}
+
 /// Apache Kafka: each partition of the source has one replica, and one of those nodes is down when the run begins.
 #[test]
 fn on_apache_kafka_a_partition_whose_node_is_down_is_waited_for_while_the_others_flow() {

@@ -148,5 +148,6 @@ fn a_caller_without_end_meets_the_limit() {
     let mut waiters: Vec<_> =
         (0..=limits::MAX_CONNECTION_REQUESTS).map(|_| world.enqueue(SECOND, 1)).collect();
     let last = fate(waiters.last_mut().unwrap());
-    assert!(matches!(last, Err(CallError::NotSent { cause: Cause::Refused(_), .. })));
+    assert!(matches!(&last, Err(CallError::NotSent { cause: Cause::Full(_), .. })));
+    assert!(last.is_err_and(|error| error.is_retriable()), "it passes by itself");
 }

@@ -4,7 +4,10 @@
 //! shard flushes. It asks in rounds, so that partitions without a leader take no turn of those that have one for long.
 
 use super::truncation::{Question, Told};
-use crate::{limits, source::SourceError};
+use crate::{
+    limits,
+    source::{SourceError, UNKNOWN_TOPIC},
+};
 use futures::{StreamExt, stream};
 use hapax_host::{Deadline, Instant};
 use hapax_kafka::{Client, fetch::TopicPartition};
@@ -68,6 +71,12 @@ async fn ask(
                     let _ = tell.send(Ok(TopicPartition { topic: topic.into(), partition }));
                 }
                 Err(SourceError::Cluster(error)) if error.is_retriable() => {
+                    // Once for long enough: a topic may be unknown to a broker that has just started.
+                    let is_unknown = patience >= limits::REPORT_EVERY && error.code() == Some(UNKNOWN_TOPIC);
+                    if is_unknown && let Some(missing) = question.missing(&client).await {
+                        let _ = tell.send(Err(missing));
+                        continue;
+                    }
                     last = Some(error);
                     open.push(question);
                 }
@@ -82,8 +91,9 @@ async fn ask(
             report(&client, &source, &open, &error.to_string(), &mut reported);
         }
         questions = open;
-        // A slow broker answers at last.
-        patience = (patience * 2).min(limits::REPORT_EVERY * 3);
+        // Not shorter than a request may take: each question has one on its way at most.
+        patience = limits::REPORT_EVERY;
+        client.host().sleep(limits::CHANGE_PAUSE).await;
     }
 }
 

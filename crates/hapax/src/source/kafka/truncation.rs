@@ -8,12 +8,15 @@
 //!    │  └─► end before it, or no such epoch ──────────────► truncated: E0405
 //!    │  └─► end of an earlier epoch, behind it ───────────► kept where the topic is compacted, else truncated
 //!    ├────► the right or the request is not there ────────► taken for kept, with a warning
-//!    ├────► the topic has another id by now ──────────────► no answer counts: reading it tells that
+//!    ├────► its topic is gone, or another one by now ─────► E0405, or reading it tells that
 //!    └────► nobody answers, or not for good ──────────────► asked again: an unclean election is what may come next
 //! ```
 
 use super::{gone, unsigned};
-use crate::{limits, source::SourceError};
+use crate::{
+    limits,
+    source::{SourceError, UNKNOWN_TOPIC},
+};
 use hapax_commit::{SplitId, TopicId};
 use hapax_host::Deadline;
 use hapax_kafka::{
@@ -71,6 +74,27 @@ impl Question {
         let found = client.topics(&[&self.topic]).await;
         let found = found.iter().flatten().find(|found| *found.name == *self.topic);
         found.is_some_and(|found| found.error.is_none() && found.id != known)
+    }
+
+    /// Why the partition will never answer, if its topic is not there, is another one, or has fewer partitions. What cannot
+    /// be told is no reason.
+    pub(super) async fn missing(&self, client: &Client) -> Option<SourceError> {
+        let Self { split, topic, topic_id, partition, position, .. } = self;
+        let found = client.topics(&[topic]).await.ok()?;
+        let found = found.iter().find(|found| *found.name == **topic)?;
+        let why = match (found.error, *topic_id) {
+            (Some(UNKNOWN_TOPIC), _) => format!("topic {topic} is not there any more"),
+            (Some(_), _) => return None,
+            (None, Some(known)) if found.id != known => format!(
+                "topic {topic} was deleted and made again (id {known} then, {} now); run with --fresh to begin anew",
+                found.id
+            ),
+            (None, _) if found.partition(*partition).is_none() => {
+                format!("topic {topic} has fewer partitions than before")
+            }
+            (None, _) => return None,
+        };
+        Some(gone(split, position, why))
     }
 
     fn truncated(&self, end: Option<EpochEnd>) -> String {
