@@ -112,7 +112,7 @@ fn entry(with: With, answer: Answer) -> String {
 
 /// For `cargo xtask soak --matrix`.
 #[test]
-#[ignore = "all cells take an hour: cargo xtask soak --matrix"]
+#[ignore = "all cells take a quarter of an hour: cargo xtask soak --matrix"]
 fn at_length() {
     let only = env::var("HAPAX_MATRIX_ONLY").unwrap_or_default();
     let (mut cells, mut none) = sorted();

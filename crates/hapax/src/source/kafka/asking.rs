@@ -49,10 +49,10 @@ async fn ask(
     mut questions: Vec<Question>,
     tell: mpsc::UnboundedSender<Result<TopicPartition, SourceError>>,
 ) {
-    let (mut withheld, mut reported) = (0, client.host().now());
+    let mut reported = client.host().now();
     let mut patience = limits::LEADERS_PATIENCE;
     while !questions.is_empty() {
-        let (mut open, mut last) = (Vec::new(), None);
+        let (mut open, mut last, mut withheld) = (Vec::new(), None, 0);
         let limit = Some(patience);
         let round = questions.into_iter().map(|question| {
             let client = client.clone();
@@ -85,15 +85,14 @@ async fn ask(
                 }
             }
         }
-        if open.is_empty() {
-            warn_of_withheld(&source, std::mem::take(&mut withheld));
-        } else if let Some(error) = last {
+        warn_of_withheld(&source, withheld);
+        if let Some(error) = last {
             report(&client, &source, &open, &error.to_string(), &mut reported);
+            client.host().sleep(limits::CHANGE_PAUSE).await;
         }
         questions = open;
         // Not shorter than a request may take: each question has one on its way at most.
         patience = limits::REPORT_EVERY;
-        client.host().sleep(limits::CHANGE_PAUSE).await;
     }
 }
 
