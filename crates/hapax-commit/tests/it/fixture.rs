@@ -1,10 +1,12 @@
 //! Small things to build tests from: one job `orders`, one lane `main.<shard>` per shard, one cluster `C`.
 
 use hapax_commit::{
-    ChainFault, ChainView, Claim, Epoch, Generation, Handle, HandlePartition, IdAt, Identity, LaneId,
-    Manifest, Name, Naming, Position, Positions, ProducerEpoch, ProducerId, RunNonce, ShardId, Slot,
-    SlotBody, SlotNumber, SplitId, TopicId, TransactionVersion, TransactionalId,
+    AssignmentKind, ChainFault, ChainView, Claim, DeciderKind, Epoch, Generation, Handle, HandlePartition,
+    IdAt, Identity, JobRecord, Lane, LaneConfig, LaneId, Layout, Manifest, Name, Naming, Position, Positions,
+    ProducerEpoch, ProducerId, RunNonce, ShardId, Slot, SlotBody, SlotNumber, SplitId, TopicId,
+    TransactionVersion, TransactionalId,
 };
+use std::collections::BTreeMap;
 
 pub(crate) const CLUSTER: &str = "C";
 
@@ -18,6 +20,37 @@ pub(crate) fn lane(shard: u32) -> LaneId {
 
 pub(crate) fn identity(producer: i64, epoch: i16) -> Identity {
     Identity { producer_id: ProducerId(producer), producer_epoch: ProducerEpoch(epoch) }
+}
+
+/// A lane whose ids have producers 100, 101 and 102, at one producer epoch.
+pub(crate) fn named_lane(version: TransactionVersion, epoch: i16, naming: Naming) -> Lane {
+    let config = LaneConfig {
+        job: job(),
+        lane: lane(0),
+        cluster_id: CLUSTER.into(),
+        brokers: "b:9092".into(),
+        version,
+        naming,
+        first: Epoch(1),
+    };
+    Lane::new(config, [100, 101, 102].map(|producer| identity(producer, epoch)))
+}
+
+/// What the job was created as: two shards, nothing of clusters and topics.
+pub(crate) fn record() -> JobRecord {
+    let genesis = positions(0);
+    JobRecord {
+        job: job(),
+        created_ms: 0,
+        decider: DeciderKind::Checkpoint,
+        assignment: AssignmentKind::All,
+        naming: Naming::Rotating,
+        clusters: BTreeMap::new(),
+        topics: BTreeMap::new(),
+        layout: Layout::dealt(1, genesis.keys(), 2),
+        genesis,
+        pipeline: String::new(),
+    }
 }
 
 /// A handle of V2, producer `100 + shard` at producer epoch 5, one partition.

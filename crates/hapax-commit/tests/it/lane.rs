@@ -1,27 +1,14 @@
 //! One lane's three ids.
 
-use crate::fixture::{CLUSTER, handle, identity, job, lane};
+use crate::fixture::{handle, identity, named_lane};
 use hapax_commit::{
-    Epoch, HandlePartition, Identity, Lane, LaneConfig, Naming, TransactionVersion,
+    Epoch, HandlePartition, Identity, Lane, Naming, TransactionVersion,
     handle::LAST_PRODUCER_EPOCH,
     lane::{IdState, NotYet, OpenWith, Outcome, Written},
 };
 
 fn new_lane(version: TransactionVersion, epoch: i16) -> Lane {
     named_lane(version, epoch, Naming::Rotating)
-}
-
-fn named_lane(version: TransactionVersion, epoch: i16, naming: Naming) -> Lane {
-    let config = LaneConfig {
-        job: job(),
-        lane: lane(0),
-        cluster_id: CLUSTER.into(),
-        brokers: "b:9092".into(),
-        version,
-        naming,
-        first: Epoch(1),
-    };
-    Lane::new(config, [identity(100, epoch), identity(101, epoch), identity(102, epoch)])
 }
 
 fn written() -> Option<Written> {

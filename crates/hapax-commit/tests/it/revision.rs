@@ -1,28 +1,11 @@
 //! A job that is changed: revisions and restored checkpoints in a chain, and what a chain has to choose from.
 
-use crate::fixture::{CLUSTER, Slots, finished, handle, manifest, positions, proven, void};
+use crate::fixture::{CLUSTER, Slots, finished, handle, manifest, positions, proven, record, void};
 use hapax_commit::{
-    AssignmentKind, ChainFault, DeciderKind, Epoch, JobRecord, Layout, Manifest, Name, Naming, Position,
-    Positions, Revision, Shape, SlotBody, SlotNumber, SplitId,
+    ChainFault, Epoch, Manifest, Naming, Position, Positions, Revision, Shape, SlotBody, SlotNumber, SplitId,
     history::{Standing, checkpoints},
 };
-use std::collections::{BTreeMap, BTreeSet};
-
-fn record() -> JobRecord {
-    let genesis = positions(0);
-    JobRecord {
-        job: Name::new("orders").unwrap(),
-        created_ms: 0,
-        decider: DeciderKind::Checkpoint,
-        assignment: AssignmentKind::All,
-        naming: Naming::Rotating,
-        clusters: BTreeMap::new(),
-        topics: BTreeMap::new(),
-        layout: Layout::dealt(1, genesis.keys(), 2),
-        genesis,
-        pipeline: String::new(),
-    }
-}
+use std::collections::BTreeSet;
 
 fn first() -> Shape {
     Shape::of(&record())

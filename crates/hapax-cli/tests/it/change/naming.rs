@@ -1,6 +1,6 @@
 //! An id for each epoch: the same guarantees under ids that go by.
 
-use super::scene::{On, PATIENCE, Scene, files};
+use super::scene::{On, PATIENCE, Scene};
 use hapax::crash::Point;
 use hapax_broker::{ApiKey, Rule, Verdict};
 use std::{collections::BTreeSet, fs, time::Duration};
@@ -118,12 +118,7 @@ fn per_epoch_an_old_copy_of_the_store_is_found_out_before_anything_is_cleared() 
         let mut scene = Scene::with_top("per-epoch-copy", on, PARTITIONS, PER_EPOCH);
         scene.feed("in", 10);
         scene.catch_up(&["in"], &[]);
-        let (store, copy) = (scene.bench.path("store"), scene.bench.path("copy"));
-        for file in files(&store) {
-            let to = copy.join(file.strip_prefix(&store).unwrap());
-            fs::create_dir_all(to.parent().unwrap()).unwrap();
-            fs::copy(&file, to).unwrap();
-        }
+        let copy = scene.copy_of_the_store();
         scene.feed("in", 10);
         scene.catch_up(&["in"], &[]);
         let at_copy = format!("checkpoint.store=\"file://{}\"", copy.display());

@@ -1,6 +1,6 @@
 //! Going back to an older checkpoint on purpose (H40): what came out since comes out twice, and nothing is lost.
 
-use super::scene::{On, Scene, files};
+use super::scene::{On, Scene};
 use crate::command_line::hapax;
 use std::{collections::BTreeMap, fs};
 
@@ -240,12 +240,7 @@ fn an_old_copy_of_the_store_of_a_job_in_its_first_epochs_is_gone_on_from() {
         let mut scene = Scene::new("young-copy", on, PARTITIONS);
         scene.feed("in", 10);
         scene.catch_up(&["in"], &ONE_EPOCH);
-        let (store, copy) = (scene.bench.path("store"), scene.bench.path("copy"));
-        for file in files(&store) {
-            let to = copy.join(file.strip_prefix(&store).unwrap());
-            fs::create_dir_all(to.parent().unwrap()).unwrap();
-            fs::copy(&file, to).unwrap();
-        }
+        let (store, copy) = (scene.bench.path("store"), scene.copy_of_the_store());
         scene.feed("in", 10);
         scene.catch_up(&["in"], &ONE_EPOCH);
         scene.assert_copied("out", &["in"]);

@@ -227,6 +227,17 @@ impl Scene {
         .unwrap();
     }
 
+    /// The checkpoint store as it is now, in a folder beside it.
+    pub(super) fn copy_of_the_store(&self) -> PathBuf {
+        let (store, copy) = (self.bench.path("store"), self.bench.path("copy"));
+        for file in files(&store) {
+            let to = copy.join(file.strip_prefix(&store).unwrap());
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(&file, to).unwrap();
+        }
+        copy
+    }
+
     /// What a `read_committed` reader sees, by partition.
     pub(super) fn read(&self, what: &str) -> Vec<Vec<String>> {
         let read = Judge::shared().read_all(&self.bootstrap, &self.topic(what), Isolation::ReadCommitted);

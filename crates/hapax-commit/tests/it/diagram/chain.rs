@@ -1,11 +1,8 @@
 //! What a chain is behind each slot, and which slot may follow.
 
 use super::{Diagram, EDGE, Node};
-use crate::fixture::{Slots, finished, handle, job, manifest, positions, proven, void};
-use hapax_commit::{
-    AssignmentKind, ChainView, DeciderKind, Epoch, JobRecord, Layout, Manifest, Naming, Revision, SlotBody,
-};
-use std::collections::BTreeMap;
+use crate::fixture::{Slots, finished, handle, manifest, positions, proven, record, void};
+use hapax_commit::{ChainView, Epoch, Manifest, Revision, SlotBody};
 
 /// Slots behind the first claim: enough for every state to be left in every way.
 const LENGTH: usize = 5;
@@ -17,22 +14,6 @@ fn node(view: &ChainView) -> Node {
         Some(_) => Node(3, "InDoubt"),
         None if view.finished() => Node(4, "Finished"),
         None => Node(1, "Settled"),
-    }
-}
-
-fn record() -> JobRecord {
-    let genesis = positions(0);
-    JobRecord {
-        job: job(),
-        created_ms: 0,
-        decider: DeciderKind::Checkpoint,
-        assignment: AssignmentKind::All,
-        naming: Naming::Rotating,
-        clusters: BTreeMap::new(),
-        topics: BTreeMap::new(),
-        layout: Layout::dealt(1, genesis.keys(), 2),
-        genesis,
-        pipeline: String::new(),
     }
 }
 

@@ -1,9 +1,9 @@
 //! One id of a lane.
 
 use super::{Diagram, EDGE, Node};
-use crate::fixture::{CLUSTER, handle, identity, job, lane};
+use crate::fixture::{handle, identity, named_lane};
 use hapax_commit::{
-    Epoch, Lane, LaneConfig, Naming, ProducerEpoch, TransactionVersion,
+    Epoch, Lane, Naming, ProducerEpoch, TransactionVersion,
     handle::LAST_PRODUCER_EPOCH,
     lane::{IdState, Outcome, Written},
 };
@@ -69,17 +69,7 @@ struct World {
 
 impl World {
     fn new(version: TransactionVersion, naming: Naming, at: ProducerEpoch) -> Self {
-        let config = LaneConfig {
-            job: job(),
-            lane: lane(0),
-            cluster_id: CLUSTER.into(),
-            brokers: "b:9092".into(),
-            version,
-            naming,
-            first: Epoch(1),
-        };
-        let identities = [100, 101, 102].map(|producer| identity(producer, at.0));
-        Self { lane: Lane::new(config, identities), next: Epoch(1) }
+        Self { lane: named_lane(version, at.0, naming), next: Epoch(1) }
     }
 
     /// Epochs that an input may be about.
