@@ -12,6 +12,7 @@
 //! - [`lane`]: one lane's three ids
 //! - [`cohort`]: the coordinator of a live run
 //! - [`ledger`], [`bookmark`]: the same where the transaction carries the positions: one shard's run, and what is durable
+//! - [`takeover`], [`present`]: the way there, from whatever ran before
 //! - [`evidence`]: what the brokers say about a prepared transaction
 //! - [`decision`]: what may be done about an epoch in doubt
 //! - [`recovery`]: from a claim to the first new record; [`recovery::handover`] the same for somebody else's engine
@@ -43,6 +44,7 @@ pub mod present;
 pub mod recovery;
 pub mod revision;
 pub mod slot;
+pub mod takeover;
 
 pub use bookmark::{Bookmark, Reading};
 pub use carried::CarriedPositions;
@@ -67,3 +69,4 @@ pub use slot::{
     AssignmentKind, Claim, ClusterRecord, DeciderKind, JobRecord, Layout, Manifest, Slot, SlotBody,
     TopicRecord,
 };
+pub use takeover::TakeOver;

@@ -21,3 +21,4 @@ mod pointer;
 mod present;
 mod recovery;
 mod revision;
+mod takeover;

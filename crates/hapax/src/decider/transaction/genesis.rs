@@ -4,7 +4,7 @@
 //! owner, the offsets are read after it is taken, and the first commit is found by every later reader. Until then no
 //! other id of the job is touched, which is how a start that died here is told from offsets that were lost.
 
-use super::{RecordAt, TransactionDecider, beginning::Beginning};
+use super::{Cleared, RecordAt, TransactionDecider, beginning::Beginning};
 use crate::{
     error::{Code, JobError},
     limits,
@@ -13,55 +13,42 @@ use hapax_commit::{
     Bookmark, Claim, Epoch, Generation, Identity, RunNonce, Slot, SlotBody, SlotNumber, TransactionalId,
     bookmark::{self, FoundOffset, Past},
     evidence::Described,
+    present::Ids,
 };
 use hapax_host::Deadline;
-use hapax_kafka::transaction::{self, ListFilter, OffsetToCommit};
+use hapax_kafka::transaction::{self, ListFilter};
 use hapax_store::PutOutcome;
 use std::{collections::BTreeSet, sync::atomic::Ordering};
 
 impl TransactionDecider {
-    /// Commits genesis, if nobody else has, and records that.
-    pub(super) async fn begin(&mut self) -> Result<(), JobError> {
-        let overwrites = match self.start.record_at {
-            RecordAt::Store { overwrites, .. } | RecordAt::Nowhere { overwrites } => overwrites,
-            RecordAt::Offsets { .. } => false,
-        };
+    /// Refuses to begin a job that has run.
+    pub(super) async fn refuse_past(&mut self) -> Result<(), JobError> {
         match &self.start.record_at {
-            RecordAt::Nowhere { overwrites: false } => self.refuse_past().await?,
+            RecordAt::Nowhere { overwrites: false } => self.refuse_past_without_store().await,
             // A store that the job has got since, or an empty one in place of its own.
             RecordAt::Store { overwrites: false, .. }
                 if bookmark::judge_past(&self.ids().lock, &self.looks) == Past::None =>
             {
-                self.refuse_remembered().await?;
+                self.refuse_remembered().await
             }
-            RecordAt::Nowhere { .. } | RecordAt::Store { .. } | RecordAt::Offsets { .. } => {}
+            RecordAt::Nowhere { .. } | RecordAt::Store { .. } | RecordAt::Offsets { .. } => Ok(()),
         }
-        let id = self.ids().lock;
-        let mut cleared = self.clear(std::slice::from_ref(&id)).await?;
-        // Another start may have begun this life since the first look. Whoever does records it, and clears this id once
-        // more, before it writes a record: where nothing is recorded by now, none was written, and what that start does
-        // from here on comes after this transaction, or fences it.
-        if !self.is_new().await? {
-            return Ok(());
-        }
-        if overwrites {
-            self.home = self.home.clone().ever(self.shards_of_former_life().await?);
-            let others = self.ids().others;
-            self.look_at(&others).await;
-            cleared.0.extend(self.clear(&others).await?.0);
-            // What the former life has committed last is named by the bookmarks that this one replaces.
-            let committed = self.committed_by_former_life().await?;
-            self.cleared = Some(cleared.clone());
-            self.left_open_ended(&committed).await?;
-            self.cleared = None;
-        }
-        let found = self.stable_offsets(&cleared).await?;
-        if overwrites || !self.has_genesis(&found).await? {
-            self.make_own_topic(&self.home).await?;
-            let given_up = if overwrites { self.given_up(&self.home).await? } else { Vec::new() };
-            self.commit_genesis(cleared.0[&id], given_up).await?;
-        }
-        self.record_genesis().await
+    }
+
+    /// The ids of the job with those that its former life may have used.
+    pub(super) async fn former_ids(&mut self) -> Result<Ids, JobError> {
+        self.home = self.home.clone().ever(self.shards_of_former_life().await?);
+        Ok(self.ids())
+    }
+
+    /// Tells partitions how the former life's transactions ended. What it has committed last is named by the bookmarks that
+    /// genesis will replace.
+    pub(super) async fn end_former_life(&mut self, cleared: Cleared) -> Result<(), JobError> {
+        let committed = self.committed_by_former_life().await?;
+        self.cleared = Some(cleared);
+        self.left_open_ended(&committed).await?;
+        self.cleared = None;
+        Ok(())
     }
 
     /// How many shards bookmarks of the former life tell of.
@@ -79,7 +66,7 @@ impl TransactionDecider {
     }
 
     /// A job without offsets that coordinators know has lost them.
-    async fn refuse_past(&mut self) -> Result<(), JobError> {
+    async fn refuse_past_without_store(&mut self) -> Result<(), JobError> {
         let mut past = bookmark::judge_past(&self.ids().lock, &self.looks);
         if matches!(past, Past::None | Past::Interrupted)
             && let Some(listed) = self.listed().await?
@@ -176,7 +163,7 @@ impl TransactionDecider {
     }
 
     /// Is genesis committed already, by another start or by one that died behind it?
-    async fn has_genesis(&self, found: &[FoundOffset]) -> Result<bool, JobError> {
+    pub(super) async fn has_genesis(&self, found: &[FoundOffset]) -> Result<bool, JobError> {
         if found.is_empty() {
             // A start that died before that has used this id alone, and committed nothing.
             return match bookmark::judge_past(&self.ids().lock, &self.looks) {
@@ -207,11 +194,10 @@ impl TransactionDecider {
         }
     }
 
-    async fn commit_genesis(
-        &self,
-        identity: Identity,
-        given_up: Vec<OffsetToCommit>,
-    ) -> Result<(), JobError> {
+    /// Commits it under the identity that the lock was cleared with.
+    pub(super) async fn commit_genesis(&self, identity: Identity) -> Result<(), JobError> {
+        self.make_own_topic(&self.home).await?;
+        let given_up = if self.overwrites() { self.given_up(&self.home).await? } else { Vec::new() };
         let beginning = Beginning {
             layout: &self.start.record.layout,
             positions: &self.start.record.genesis,
@@ -230,7 +216,7 @@ impl TransactionDecider {
     }
 
     /// The one slot of the chain: behind it records are read, so that without offsets the job has lost them.
-    async fn record_genesis(&self) -> Result<(), JobError> {
+    pub(super) async fn record_genesis(&self) -> Result<(), JobError> {
         let RecordAt::Store { chain, .. } = &self.start.record_at else { return Ok(()) };
         let ids = [(self.client.cluster_id().to_owned(), self.ids().all())].into();
         let by = format!("process {}", self.start.host.process_id());

@@ -4,8 +4,7 @@
 //! commit phase, so nothing is ever resolved: a transaction that was not committed is read and written again.
 //!
 //! ```text
-//! look at every id -> (genesis, or a change) -> clear every id -> read stable offsets -> judge -> left-open partitions
-//!                                                                                              -> write
+//! take over (`hapax_commit::takeover`): every id cleared, stable offsets read -> judge -> left-open partitions -> write
 //! ```
 //!
 //! Progress is read after every id is cleared, or an older run could still commit behind the reader's back; `Cleared` is

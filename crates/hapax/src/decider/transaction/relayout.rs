@@ -2,7 +2,7 @@
 //! that are there.
 //!
 //! Owns the order of a change. Every id that the job has ever had and those of the layout that follows are cleared, the lock
-//! first (see `hapax_commit::present`); then progress is read and judged, as at any start; and what it proves is told to the
+//! first (`hapax_commit::takeover`, `hapax_commit::present`); then progress is read and judged, as at any start; and what it proves is told to the
 //! partitions, since bookmarks that follow do not name the transactions that those before were committed with.
 //!
 //! ```text
@@ -15,11 +15,10 @@
 
 use super::{RecordAt, TransactionDecider, beginning::Beginning, home::Home};
 use crate::{
-    crash::Point,
     decider::fit,
     error::{Code, JobError},
 };
-use hapax_commit::{Epoch, Positions, Shape, bookmark::Progress};
+use hapax_commit::{Epoch, Positions, Shape, bookmark::Progress, takeover::Goal};
 
 impl TransactionDecider {
     /// What the job is, as its bookmarks say, or its record where it is new.
@@ -82,17 +81,10 @@ impl TransactionDecider {
         let home = home.ever(self.home.shards_ever());
         home.check_room(&to.layout, &to.genesis, self.room, self.start.objects.is_some())?;
         self.home = self.home.clone().ever(home.shards_ever());
-        self.look().await;
-        self.check_taken_over()?;
-        let cleared = self.clear_in_turn(&self.ids().steps_of_change()).await?;
-        let reach = |point| self.start.crash.reach(point, Epoch::GENESIS);
-        reach(Point::R1Cleared);
-        let found = self.stable_offsets(&cleared).await?;
-        let progress = self.judge(&found).await?;
+        self.carry_out(Goal::Change).await?;
+        let cleared = self.cleared.as_ref().expect("a job that was taken over has its ids cleared");
         let identity = cleared.0[&self.ids().lock];
-        let positions = positions(to, &progress);
-        self.cleared = Some(cleared);
-        self.progress = Some(progress);
+        let positions = positions(to, self.progress());
         self.left_open_ended(&self.committed()).await?;
         self.make_own_topic(&home).await?;
         let given_up = self.given_up(&home).await?;

@@ -1,20 +1,21 @@
 //! From whatever ran before to the first new record.
 //!
-//! Owns the order: look, genesis where the job is new, clear, read, judge. Looks come first, since clearing makes
-//! coordinators forget how the last transaction of an id ended.
+//! Carries out what the take-over asks for: its order, and why, is `hapax_commit::takeover`'s. Judges what is read.
 
 use super::{Cleared, RecordAt, TransactionDecider};
 use crate::{
+    crash::Point,
     decider::{Takeover, told::written},
     error::{Code, JobError},
     limits,
 };
 use futures::{StreamExt, stream};
 use hapax_commit::{
-    Identity, ShardId, TransactionVersion, TransactionalId,
+    Epoch, Identity, ShardId, TakeOver, TransactionVersion, TransactionalId,
     bookmark::{self, FoundOffset, Progress, ProgressFault},
     evidence::{Described, TransactionState},
     present,
+    takeover::{Effect, Expected, Goal, Input},
 };
 use hapax_host::Deadline;
 use hapax_kafka::transaction::{self, EndTxnAnswer};
@@ -25,16 +26,10 @@ pub(super) const AT_ONCE: usize = 16;
 
 impl TransactionDecider {
     pub(super) async fn taken_over(&mut self) -> Result<Takeover, JobError> {
-        self.look().await;
-        self.check_taken_over()?;
-        if self.is_new().await? {
-            self.begin().await?;
-        }
-        let cleared = self.clear_in_turn(&self.ids().steps_of_start()).await?;
-        let found = self.stable_offsets(&cleared).await?;
-        let progress = self.judge(&found).await?;
+        self.carry_out(Goal::Write).await?;
+        let progress = self.progress();
         self.make_own_topic(&self.home).await?;
-        let identities = self.shards().map(|shard| (self.lane(shard), self.identities(&cleared, shard)));
+        let identities = self.shards().map(|shard| (self.lane(shard), self.identities(shard)));
         let takeover = Takeover {
             epochs: self.shards().map(|shard| (shard, progress.epoch(shard).next())).collect(),
             positions: progress.positions(),
@@ -42,19 +37,79 @@ impl TransactionDecider {
             finished: present::is_finished(&progress.positions()),
         };
         tracing::info!(job = %self.start.plan.name, shards = progress.count, "took the job over");
-        self.cleared = Some(cleared);
-        self.progress = Some(progress);
         Ok(takeover)
     }
 
+    /// Takes the job over; what is cleared and its progress are kept.
+    pub(super) async fn carry_out(&mut self, goal: Goal) -> Result<(), JobError> {
+        self.looks = Vec::new();
+        let mut machine = TakeOver::new(goal, self.overwrites(), self.ids());
+        loop {
+            debug_assert_eq!(machine.check(), Ok(()));
+            let effect = machine.poll_effect().expect("a take-over asks for something until it is done");
+            let input = match effect {
+                Effect::Look { ids } => {
+                    let is_first = self.looks.is_empty();
+                    self.look_at(&ids).await;
+                    if is_first {
+                        self.check_taken_over()?;
+                    }
+                    Input::Looked
+                }
+                Effect::AskBegun => Input::AskedBegun(self.is_begun().await?),
+                Effect::JudgePast => self.refuse_past().await.map(|()| Input::MayBegin)?,
+                Effect::Clear { ids } => Input::Cleared(self.clear(&ids).await?.0),
+                Effect::FindFormerIds => Input::FormerIds(self.former_ids().await?),
+                Effect::EndLeftOpen { cleared } => {
+                    self.end_former_life(Cleared(cleared)).await?;
+                    Input::LeftOpenEnded
+                }
+                Effect::Read { cleared, expected } => {
+                    Input::Read { found: self.read(goal, &Cleared(cleared), expected).await? }
+                }
+                Effect::CommitGenesis { identity } => {
+                    self.commit_genesis(identity).await?;
+                    Input::GenesisCommitted
+                }
+                Effect::Record => self.record_genesis().await.map(|()| Input::Recorded)?,
+                Effect::Done { cleared } => {
+                    self.cleared = Some(Cleared(cleared));
+                    return Ok(());
+                }
+            };
+            machine.step(input);
+        }
+    }
+
+    /// Reads the offsets, stable, and judges them by what they are read for. Are there any?
+    async fn read(&mut self, goal: Goal, cleared: &Cleared, expected: Expected) -> Result<bool, JobError> {
+        if goal == Goal::Change {
+            self.start.crash.reach(Point::R1Cleared, Epoch::GENESIS);
+        }
+        let found = self.stable_offsets(cleared).await?;
+        match expected {
+            Expected::Progress => {
+                self.progress = Some(self.judge(&found).await?);
+                Ok(true)
+            }
+            Expected::Genesis => self.has_genesis(&found).await,
+            Expected::Anything => Ok(!found.is_empty()),
+        }
+    }
+
+    /// How far the job is, behind a take-over.
+    pub(super) fn progress(&self) -> &Progress {
+        self.progress.as_ref().expect("a job that was taken over has progress")
+    }
+
     /// What coordinators say of every id.
-    pub(super) async fn look(&mut self) {
+    async fn look(&mut self) {
         self.looks = Vec::new();
         self.look_at(&self.ids().all()).await;
     }
 
     /// What coordinators say of these ids, beside those that were looked at.
-    pub(super) async fn look_at(&mut self, ids: &[TransactionalId]) {
+    async fn look_at(&mut self, ids: &[TransactionalId]) {
         let brokers = &self.start.brokers;
         let look = async |id: TransactionalId| {
             let described = brokers.describe(&self.client, &id.to_string()).await;
@@ -76,7 +131,7 @@ impl TransactionDecider {
         self.check_taken_over()
     }
 
-    pub(super) fn check_taken_over(&self) -> Result<(), JobError> {
+    fn check_taken_over(&self) -> Result<(), JobError> {
         if !bookmark::is_taken_over(&self.start.own.all(), &self.looks) {
             return Ok(());
         }
@@ -85,18 +140,6 @@ impl TransactionDecider {
             by: "its coordinators know every id of the job under an identity that is not of this process"
                 .into(),
         })
-    }
-
-    /// Clears ids, one step after the other.
-    pub(super) async fn clear_in_turn(
-        &mut self,
-        steps: &[Vec<TransactionalId>],
-    ) -> Result<Cleared, JobError> {
-        let mut cleared = Cleared(BTreeMap::new());
-        for step in steps {
-            cleared.0.extend(self.clear(step).await?.0);
-        }
-        Ok(cleared)
     }
 
     /// Ends what is open under ids and fences them.
@@ -167,7 +210,8 @@ impl TransactionDecider {
         }
     }
 
-    fn identities(&self, cleared: &Cleared, shard: ShardId) -> [Identity; 3] {
+    fn identities(&self, shard: ShardId) -> [Identity; 3] {
+        let cleared = self.cleared.as_ref().expect("a job that was taken over has its ids cleared");
         self.lane(shard).transactional_ids(&self.start.plan.name).map(|id| cleared.0[&id])
     }
 
@@ -218,23 +262,26 @@ impl TransactionDecider {
         }
     }
 
-    /// Has the job a layout that could be changed? What is committed of it may not be whole.
+    /// Is something committed that this life of the job goes on from? What is committed of it may not be whole.
     pub(crate) async fn is_begun(&self) -> Result<bool, JobError> {
-        Ok(!self.is_new().await?)
-    }
-
-    /// Is nothing committed yet that this life of the job would go on from?
-    pub(super) async fn is_new(&self) -> Result<bool, JobError> {
         match &self.start.record_at {
-            RecordAt::Offsets { .. } => Ok(false),
-            RecordAt::Nowhere { .. } => Ok(true),
+            RecordAt::Offsets { .. } => Ok(true),
+            RecordAt::Nowhere { .. } => Ok(false),
             RecordAt::Store { chain, .. } => {
                 let last = chain.last_number().await;
                 let last = last.map_err(|error| {
                     JobError::store(format!("job {}: looking at the chain", self.start.plan.name), error)
                 })?;
-                Ok(last.is_none())
+                Ok(last.is_some())
             }
+        }
+    }
+
+    /// Does a job that is new take the place of whatever is committed?
+    pub(super) fn overwrites(&self) -> bool {
+        match self.start.record_at {
+            RecordAt::Store { overwrites, .. } | RecordAt::Nowhere { overwrites } => overwrites,
+            RecordAt::Offsets { .. } => false,
         }
     }
 
