@@ -32,6 +32,9 @@ cargo xtask COMMAND
   model [--world TEXT] [--mutant TEXT]
                                  explore every world of the protocol's model, then plant every mistake, which a world must
                                  catch; TEXT: only worlds, or only mistakes, whose name contains it; the last line is JSON
+  proof [--seeds 10000] [--seconds 30]
+                                 model, sim and fuzz at length, one after the other, each with its JSON; the last line has
+                                 their times and what failed
   sim [--seeds 200] [--seed N] [--threads N] [--release] [--trace] [--log LEVEL]
                                  the whole stack under seeds, in virtual time; the last line is JSON; --trace and --log: for one
   soak [--kills 100] [--seed N] [--version 4.4.0|3.9.1] [--rate 2000] [--release]
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Some("demo") => command::demo::run(arguments),
         Some("fuzz") => command::fuzz::run(arguments),
         Some("model") => command::model::run(arguments),
+        Some("proof") => command::proof::run(arguments),
         Some("soak") => command::soak::run(arguments),
         Some("sim") => command::sim::run(arguments),
         Some("timely") => command::timely::run(arguments),

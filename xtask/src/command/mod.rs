@@ -7,6 +7,7 @@ pub(crate) mod kafka;
 mod matrix;
 pub(crate) mod model;
 mod program;
+pub(crate) mod proof;
 pub(crate) mod sim;
 mod sink_alone;
 pub(crate) mod soak;

@@ -1,11 +1,17 @@
-//! `cargo xtask model`: every world of the model, then every planted mistake, each of which a world must catch.
+//! `cargo xtask model`: every world of the model, then every planted mistake, each of which must be caught.
 //!
 //! A mistake is a patch in `crates/hapax-model/mutants`, applied to a copy of the sources beside the build, never to the
-//! sources themselves: shipped code has no switch for one. Its text says what it does, and which world catches it:
+//! sources themselves: shipped code has no switch for one. Its text says what it does, and which world catches it; one in
+//! code around the machines is for the simulator, in one of so many seeds:
 //!
 //! ```text
 //! The next epoch is decided while the one before is not proven.
 //! world: crash, V2
+//! ```
+//!
+//! ```text
+//! A flush does not wait for the brokers' acknowledgements.
+//! seeds: 200
 //! ```
 //!
 //! The last line is JSON; exit code 0 only if no world is broken or cut and every mistake is caught.
@@ -27,8 +33,17 @@ use crate::need::{self, Need};
 /// What the copy has of the sources.
 const SOURCES: [&str; 6] = ["Cargo.toml", "Cargo.lock", "crates", "examples", "fuzz", "xtask"];
 
-/// Exit code of the program where a world is broken.
+/// Exit code of either program where a promise is broken.
 const BROKEN: i32 = 1;
+
+/// Who catches a mistake.
+#[derive(Debug, PartialEq, Eq)]
+enum Catcher<'a> {
+    /// The world of this name.
+    World(&'a str),
+    /// The simulator, among so many seeds.
+    Seeds(u64),
+}
 
 pub(crate) fn run(mut arguments: Arguments) -> Result<(), Failure> {
     let world = arguments.value("--world")?.unwrap_or_default();
@@ -62,7 +77,7 @@ fn explore(world: &str) -> Result<Value, Failure> {
         return Err(Failure::Failed("the build of the model failed".to_owned()));
     }
     let program = target()?.join("debug/model");
-    let (code, text) = play(&program, world)?;
+    let (code, text) = play(&program, &[world.to_owned()])?;
     print!("{text}");
     let line = text.lines().last().unwrap_or_default();
     match (code, serde_json::from_str(line)) {
@@ -71,9 +86,9 @@ fn explore(world: &str) -> Result<Value, Failure> {
     }
 }
 
-fn play(program: &Path, world: &str) -> Result<(Option<i32>, String), Failure> {
+fn play(program: &Path, arguments: &[String]) -> Result<(Option<i32>, String), Failure> {
     let mut command = Command::new(program);
-    command.arg(world).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let output = command.output()?;
     Ok((output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()))
 }
@@ -113,12 +128,12 @@ pub(super) fn catch(wanted: impl Fn(&str) -> bool) -> Result<Caught, Failure> {
         mirror(root, &tree)?;
         caught.planted += 1;
         let text = fs::read_to_string(&patch)?;
-        let (what, world) = described(&text)
-            .ok_or_else(|| Failure::Failed(format!("{} does not name its world", patch.display())))?;
+        let (what, catcher) = described(&text)
+            .ok_or_else(|| Failure::Failed(format!("{} does not say who catches it", patch.display())))?;
         plant(&patch, &tree)?;
-        let program = build_in(&tree, &place)?;
-        let (code, told) = play(&program, world)?;
-        match code == Some(BROKEN) && told.contains("broken: ") {
+        let program = build_in(&tree, &place, &catcher)?;
+        let (code, told) = play(&program, &catcher.arguments())?;
+        match code == Some(BROKEN) && told.contains(catcher.mark()) {
             true => println!("caught {name}: {what}\n{}", indented(&told)),
             false => {
                 println!("MISSED {name}: {what}\n{}", indented(&told));
@@ -146,12 +161,45 @@ fn patches(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(patches)
 }
 
-/// What a mistake does and the name of its world.
-fn described(patch: &str) -> Option<(&str, &str)> {
+impl Catcher<'_> {
+    fn arguments(&self) -> Vec<String> {
+        match self {
+            Self::World(name) => vec![(*name).to_owned()],
+            Self::Seeds(seeds) => vec!["--seeds".to_owned(), seeds.to_string()],
+        }
+    }
+
+    /// What the program prints of a broken promise.
+    fn mark(&self) -> &'static str {
+        match self {
+            Self::World(_) => "broken: ",
+            Self::Seeds(_) => "cargo xtask sim --seeds 1 --seed ",
+        }
+    }
+
+    fn build(&self) -> &'static [&'static str] {
+        match self {
+            Self::World(_) => &["--no-default-features", "--bin", "model"],
+            Self::Seeds(_) => &["--bin", "hapax-sim"],
+        }
+    }
+
+    fn program(&self) -> &'static str {
+        match self {
+            Self::World(_) => "debug/model",
+            Self::Seeds(_) => "debug/hapax-sim",
+        }
+    }
+}
+
+/// What a mistake does and who catches it.
+fn described(patch: &str) -> Option<(&str, Catcher<'_>)> {
     let mut lines = patch.lines();
     let what = lines.next()?;
-    let world = lines.next()?.strip_prefix("world: ")?;
-    Some((what, world))
+    let by = lines.next()?;
+    let world = by.strip_prefix("world: ").map(Catcher::World);
+    let seeds = || Some(Catcher::Seeds(by.strip_prefix("seeds: ")?.parse().ok()?));
+    Some((what, world.or_else(seeds)?))
 }
 
 fn plant(patch: &Path, tree: &Path) -> Result<(), Failure> {
@@ -165,13 +213,17 @@ fn plant(patch: &Path, tree: &Path) -> Result<(), Failure> {
     }
 }
 
-fn build_in(tree: &Path, place: &Path) -> Result<PathBuf, Failure> {
+fn build_in(tree: &Path, place: &Path, catcher: &Catcher<'_>) -> Result<PathBuf, Failure> {
     let build = place.join("build");
-    let mut command =
-        cargo(&["build", "--quiet", "--package", "hapax-model", "--no-default-features", "--bin", "model"]);
-    command.arg("--target-dir").arg(&build).current_dir(tree).env("RUSTFLAGS", "-Awarnings");
+    let mut command = cargo(&["build", "--quiet", "--package", "hapax-model"]);
+    command
+        .args(catcher.build())
+        .arg("--target-dir")
+        .arg(&build)
+        .current_dir(tree)
+        .env("RUSTFLAGS", "-Awarnings");
     match Supervised::spawn_group(command.stdin(Stdio::null()))?.wait()?.success() {
-        true => Ok(build.join("debug/model")),
+        true => Ok(build.join(catcher.program())),
         false => Err(Failure::Failed("a planted mistake does not compile".to_owned())),
     }
 }
@@ -219,9 +271,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_says_what_it_does_and_which_world_catches_it() {
+    fn a_patch_says_what_it_does_and_who_catches_it() {
         let text = "What it does.\nworld: crash, V2\n\ndiff --git a/x b/x\n";
-        assert_eq!(described(text), Some(("What it does.", "crash, V2")));
+        assert_eq!(described(text), Some(("What it does.", Catcher::World("crash, V2"))));
+        let text = "What it does.\nseeds: 200\n\ndiff --git a/x b/x\n";
+        assert_eq!(described(text), Some(("What it does.", Catcher::Seeds(200))));
+        assert_eq!(described("What it does.\nseeds: many\n"), None);
         assert_eq!(described("What it does.\n\ndiff --git a/x b/x\n"), None);
     }
 

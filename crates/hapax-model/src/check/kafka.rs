@@ -4,6 +4,11 @@
 //! clients do with every answer that is retriable, so a request that is not answered for good leaves only what the broker
 //! made of it. Time stands still but for [`Kafka::time_out`]; markers wait for [`Kafka::write_markers`].
 
+mod offsets;
+
+pub(super) use offsets::Offset;
+use offsets::Standing;
+
 use bytes::{Bytes, BytesMut};
 use hapax_broker::{
     Machine, NodeId, Settings, Step,
@@ -89,6 +94,8 @@ pub(super) struct Kafka {
     digest: Cell<Option<u64>>,
     /// What each partition's log has, as far as it was read since then.
     logs: RefCell<Vec<Option<Rc<[Item]>>>>,
+    /// How the offsets of the job's group stand, as far as it was asked since then.
+    standing: RefCell<Option<Rc<Standing>>>,
 }
 
 impl Kafka {
@@ -112,14 +119,9 @@ impl Kafka {
             version,
             digest: Cell::new(None),
             logs: RefCell::new(vec![None; partitions]),
+            standing: RefCell::new(None),
         };
-        let topic = CreatableTopic::default()
-            .with_name(name())
-            .with_num_partitions(i32::try_from(partitions).expect("a few"))
-            .with_replication_factor(1);
-        let created = kafka.ask(5, CreateTopicsRequest::default().with_topics(vec![topic]));
-        let Some(Response::CreateTopics(created)) = created else { unreachable!("answered in kind") };
-        assert_eq!(created.topics[0].error_code, code::NONE, "the topic is made");
+        kafka.create_topic(TOPIC, partitions);
         // Whoever looks for a coordinator makes the topic that it works with.
         let find =
             FindCoordinatorRequest::default().with_key_type(1).with_coordinator_keys(vec![text("any")]);
@@ -127,6 +129,16 @@ impl Kafka {
         kafka.step(Input::Tick);
         kafka.act(Step::HoldMarkers(true));
         kafka
+    }
+
+    fn create_topic(&mut self, name: &str, partitions: usize) {
+        let topic = CreatableTopic::default()
+            .with_name(text(name).into())
+            .with_num_partitions(i32::try_from(partitions).expect("a few"))
+            .with_replication_factor(1);
+        let created = self.ask(5, CreateTopicsRequest::default().with_topics(vec![topic]));
+        let Some(Response::CreateTopics(created)) = created else { unreachable!("answered in kind") };
+        assert_eq!(created.topics[0].error_code, code::NONE, "the topic is made");
     }
 
     pub(super) fn version(&self) -> TransactionVersion {
@@ -160,6 +172,7 @@ impl Kafka {
     fn step(&mut self, input: Input) -> Vec<Reply> {
         self.digest.set(None);
         self.logs.borrow_mut().fill(None);
+        *self.standing.borrow_mut() = None;
         self.machine.step(self.now, input)
     }
 

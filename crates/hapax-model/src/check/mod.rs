@@ -4,7 +4,9 @@
 //! - `kafka`: the broker of a world
 //! - [`world`]: what there is and what may happen
 //! - [`worlds`]: the list of them
+//! - [`carried`]: the same of decider `transaction`
 
+pub mod carried;
 mod kafka;
 pub mod search;
 pub mod world;

@@ -8,6 +8,7 @@ mod chain;
 mod cohort;
 mod lane;
 mod ledger;
+mod takeover;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,0 +1,473 @@
+//! A small world of decider `transaction`: shards whose transactions carry their positions, runs that start and die, and a
+//! broker. There is no chain and no store.
+//!
+//! Owns the state, which steps there are and what must hold. What it explores is what ships: `TakeOver`, `Ledger`, `Lane`
+//! and the bookmarks of `hapax-commit`, against the state machine of `hapax-broker`. Requests and answers are one step, as
+//! in the worlds with a chain; a request that its sender has given up, or died over, arrives later or never.
+//!
+//! What keeps it small: ids are cleared in ascending or in descending order, which is drawn when the run starts; looks at
+//! ids are one step, since nothing but the way in which a transaction is aborted depends on them.
+
+mod run;
+mod worlds;
+
+pub use worlds::{all, named};
+
+use super::{
+    kafka::{Kafka, Offset, Told},
+    search::{self, Violation},
+};
+use hapax_commit::{
+    Bookmark, Epoch, Identity, LaneId, Name, Position, Positions, Reading, ShardId, SplitId,
+    TransactionVersion, TransactionalId, bookmark,
+    evidence::{Described, TransactionState},
+    ledger::Carrier,
+    present::Ids,
+};
+use run::{Machine, Run, Task};
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash, Hasher},
+    rc::Rc,
+    sync::Arc,
+};
+
+/// What a settled transaction covers is committed.
+const NONE_LOST: &str = "none lost";
+/// No record is committed twice.
+const NONE_TWICE: &str = "none twice";
+/// Records of a partition are committed in the order of their input.
+const ORDER: &str = "order";
+/// What is committed, positions are committed with: nothing of a fenced run.
+const ONLY_DECIDED: &str = "only what is decided";
+/// Nobody has touched the offsets, so no person is called.
+const NOT_NEEDLESSLY: &str = "no needless incident";
+/// The machines' own rules hold.
+const INVARIANT: &str = "invariant";
+
+const JOB: &str = "job";
+
+/// What a world is made of, and how much may go wrong in it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its name.
+    pub name: &'static str,
+    /// Shards, each with a split, a lane and an output partition.
+    pub shards: usize,
+    /// Records of each split.
+    pub inputs: u64,
+    /// The transaction protocol.
+    pub version: TransactionVersion,
+    /// Nobody has run the job before.
+    pub is_new: bool,
+    /// Each run commits its offsets again before it has read anything.
+    pub recommits: bool,
+    /// Faults.
+    pub faults: Faults,
+    /// What has to happen on some way through it, or it shows less than it seems to.
+    pub reaches: &'static [&'static str],
+}
+
+/// How often each fault may happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Faults {
+    /// A run dies.
+    pub crashes: u8,
+    /// A run starts although another one goes on.
+    pub zombies: u8,
+    /// What a shard has open is aborted for its age.
+    pub time_outs: u8,
+    /// Another coordinator takes over.
+    pub moves: u8,
+    /// An answer is lost after its request was applied.
+    pub lost: u8,
+    /// An EndTxn is on its way for longer than anybody waits.
+    pub late: u8,
+}
+
+/// Something that may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A run begins; `up`: it clears ids in ascending order.
+    Start {
+        /// In ascending order?
+        up: bool,
+    },
+    /// A run dies.
+    Crash(usize),
+    /// A run's task is done, and its answer heard.
+    Do(usize, usize),
+    /// A run's task is done, its answer lost.
+    Lose(usize, usize),
+    /// The interval of a run's shard has passed.
+    Tick(usize, usize),
+    /// A shard of a run reads and writes a record.
+    Work(usize, usize),
+    /// A barrier reaches a shard of a run.
+    Meet(usize, usize),
+    /// An EndTxn that nobody waits for any more comes through.
+    Arrive(usize),
+    /// Markers of what has been decided reach their partitions.
+    Markers,
+    /// Time passes, until the next shard's open transactions are aborted.
+    TimeOut,
+    /// Another coordinator takes over all ids.
+    Move,
+}
+
+/// The state.
+#[derive(Clone)]
+pub struct World {
+    config: Arc<Config>,
+    kafka: Rc<Kafka>,
+    runs: Vec<Arc<Run>>,
+    /// EndTxn(commit) of dead runs.
+    late: Vec<Carrier>,
+    next_run: u64,
+    left: Faults,
+    reached: Vec<&'static str>,
+    fingerprint: u64,
+}
+
+fn job() -> Name {
+    Name::new(JOB).expect("a good name")
+}
+
+fn cluster() -> Name {
+    Name::new("main").expect("a good name")
+}
+
+fn shard_id(shard: usize) -> ShardId {
+    ShardId(u32::try_from(shard).expect("a few"))
+}
+
+fn lane_id(shard: usize) -> LaneId {
+    LaneId { cluster: cluster(), shard: shard_id(shard) }
+}
+
+fn split(shard: usize) -> SplitId {
+    SplitId(format!("main/in/{shard}"))
+}
+
+fn fingerprint_of(what: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl World {
+    /// Before anybody has started. A job that is not new has committed genesis, and its ids are known to the broker.
+    pub fn new(config: Config) -> Self {
+        let mut kafka = Kafka::new(config.version, config.shards);
+        kafka.keep_offsets(config.shards);
+        let mut world = Self {
+            kafka: Rc::new(kafka),
+            runs: Vec::new(),
+            late: Vec::new(),
+            next_run: 1,
+            left: config.faults,
+            reached: Vec::new(),
+            fingerprint: 0,
+            config: Arc::new(config),
+        };
+        if !world.config.is_new {
+            world.begun();
+        }
+        world
+    }
+
+    fn begun(&mut self) {
+        let ids = self.ids();
+        for id in &ids.others {
+            let _ = self.kafka().init(id, None);
+        }
+        let Told::Definite(Ok(identity)) = self.kafka().init(&ids.lock, None) else {
+            unreachable!("nobody has the id")
+        };
+        let offsets = self.genesis(identity);
+        assert_eq!(self.kafka().send_offsets(&ids.lock, identity, &offsets), Told::Definite(Ok(())));
+        let version = self.config.version;
+        let _ = self.kafka().end(&ids.lock, identity, version, true);
+        self.kafka().write_markers();
+    }
+
+    /// The broker, to be changed.
+    fn kafka(&mut self) -> &mut Kafka {
+        Rc::make_mut(&mut self.kafka)
+    }
+
+    fn ids(&self) -> Ids {
+        Ids::of(&job(), &cluster(), u32::try_from(self.config.shards).expect("a few"))
+    }
+
+    /// Every shard at its first record.
+    fn genesis(&self, by: Identity) -> Vec<Offset> {
+        (0..self.config.shards).map(|shard| self.offset(shard, Epoch::GENESIS, by, 0)).collect()
+    }
+
+    fn offset(&self, shard: usize, epoch: Epoch, by: Identity, next: u64) -> Offset {
+        let count = u32::try_from(self.config.shards).expect("a few");
+        let position = Position { next, leader_epoch: None, topic_id: None, file: None, end: None };
+        let mark = Bookmark {
+            job: job(),
+            cluster: Some(cluster()),
+            layout: 1,
+            shards: count,
+            most: 0,
+            splits: count,
+            shard: shard_id(shard),
+            epoch,
+            by,
+            at: Reading::Positions(Positions::from([(split(shard), position)])),
+        };
+        Offset {
+            partition: i32::try_from(shard).expect("a few"),
+            offset: i64::try_from(next).expect("a few"),
+            metadata: mark.to_text(),
+        }
+    }
+
+    /// How far each shard is, by what is committed; none where the job has not begun.
+    fn committed_positions(&self) -> Option<Result<Vec<u64>, String>> {
+        let standing = self.kafka.committed_offsets(JOB);
+        if standing.found.is_empty() {
+            return None;
+        }
+        let progress = bookmark::read_progress(&job(), bookmark::Home::Group, &standing.found);
+        Some(progress.map_err(|fault| fault.to_string()).map(|progress| {
+            let positions = progress.positions();
+            (0..self.config.shards).map(|shard| positions[&split(shard)].next).collect()
+        }))
+    }
+
+    fn take_fingerprint(&mut self) {
+        let late = self.late.iter().fold(0_u64, |sum, one| sum.wrapping_add(fingerprint_of(one)));
+        let runs: Vec<u64> = self.runs.iter().map(|run| run.fingerprint()).collect();
+        self.fingerprint = fingerprint_of(&(self.kafka.fingerprint(), late, runs, self.left));
+    }
+
+    /// After every step: what is committed is the input up to the position that is committed, once and in order.
+    fn check(&self, before: &Self) -> Result<(), Violation> {
+        if self.kafka.fingerprint() == before.kafka.fingerprint() {
+            return Ok(());
+        }
+        let positions = match self.committed_positions() {
+            None => vec![0; self.config.shards],
+            Some(Ok(positions)) => positions,
+            Some(Err(what)) => return Err(Violation { property: NOT_NEEDLESSLY, what }),
+        };
+        positions.into_iter().enumerate().try_for_each(|(shard, end)| self.check_output(shard, end))
+    }
+
+    fn check_output(&self, shard: usize, end: u64) -> Result<(), Violation> {
+        let committed = self.kafka.committed(shard);
+        if committed.iter().copied().eq(0..end) {
+            return Ok(());
+        }
+        let once: BTreeSet<u64> = committed.iter().copied().collect();
+        let property = if once.len() < committed.len() {
+            NONE_TWICE
+        } else if !committed.is_sorted() {
+            ORDER
+        } else if (0..end).any(|value| !once.contains(&value)) {
+            NONE_LOST
+        } else {
+            ONLY_DECIDED
+        };
+        let what =
+            format!("partition {shard} has {committed:?} committed, the offset that is committed is {end}");
+        Err(Violation { property, what })
+    }
+
+    /// The newest run has written and committed all there is. What an older run has begun under an id after the newer one
+    /// had cleared it may be open: the broker ends it when its time is over.
+    fn rests(&self) -> bool {
+        let Some(run) = self.runs.last() else { return false };
+        let Machine::Live(_) = run.machine else { return false };
+        let is_own =
+            |by: &Identity| run.lanes.iter().any(|lane| lane.states().iter().any(|id| id.identity() == *by));
+        let is_done = |shard: usize| {
+            !self.kafka.open_in(shard).iter().any(is_own)
+                && (0..self.config.inputs).eq(self.kafka.committed(shard))
+        };
+        self.runs.iter().all(|run| run.tasks.is_empty()) && (0..self.config.shards).all(is_done)
+    }
+
+    fn has_open(&self) -> bool {
+        let is_open = |id: &TransactionalId| match self.kafka.describe(id) {
+            Described::Known { state, .. } => state == TransactionState::Ongoing,
+            Described::Forgotten | Described::Unanswered(_) => false,
+        };
+        self.ids().all().iter().any(is_open)
+    }
+
+    /// What a dead run has sent may still arrive, if the world has such delays.
+    fn bury(&mut self, run: Run) {
+        for task in run.tasks {
+            let (Task::End { carrier, .. } | Task::EndGenesis { carrier }) = task else { continue };
+            if self.left.late > 0 && !self.late.contains(&carrier) {
+                self.left.late -= 1;
+                self.late.push(carrier);
+            }
+        }
+    }
+
+    fn keep(&mut self, run: Run) {
+        if run.is_over {
+            return self.bury(run);
+        }
+        let at = self.runs.partition_point(|other| other.number < run.number);
+        self.runs.insert(at, Arc::new(run));
+    }
+
+    fn with(
+        &mut self,
+        run: usize,
+        act: impl FnOnce(&mut Self, &mut Run) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        let mut run = Arc::unwrap_or_clone(self.runs.remove(run));
+        act(self, &mut run)?;
+        self.keep(run);
+        Ok(())
+    }
+
+    fn act(&mut self, step: Step) -> Result<(), Violation> {
+        match step {
+            Step::Start { up } => {
+                self.left.zombies -= u8::from(!self.runs.is_empty());
+                self.start(up)?;
+            }
+            Step::Crash(run) => {
+                self.left.crashes -= 1;
+                let run = self.runs.remove(run);
+                self.bury(Arc::unwrap_or_clone(run));
+            }
+            Step::Do(run, task) => self.with(run, |world, run| world.carry_out(run, task))?,
+            Step::Lose(run, task) => {
+                self.left.lost -= 1;
+                self.reached.push("lost answer");
+                self.with(run, |world, run| world.lose(run, task))?;
+            }
+            Step::Tick(run, shard) => self.with(run, |world, run| world.tick(run, shard))?,
+            Step::Work(run, shard) => self.with(run, |world, run| world.work(run, shard))?,
+            Step::Meet(run, shard) => self.with(run, |world, run| world.meet(run, shard))?,
+            Step::Arrive(late) => {
+                let carrier = self.late.remove(late);
+                let before = self.kafka.fingerprint();
+                let _ = self.end(&carrier);
+                if self.kafka.fingerprint() != before {
+                    self.reached.push("late EndTxn");
+                }
+            }
+            Step::Markers => self.kafka().write_markers(),
+            Step::TimeOut => {
+                self.left.time_outs -= 1;
+                self.reached.push("time-out");
+                self.kafka().time_out();
+            }
+            Step::Move => {
+                self.left.moves -= 1;
+                for id in self.ids().all() {
+                    self.kafka().move_coordinator(&id.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl search::World for World {
+    type Step = Step;
+
+    fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if self.runs.is_empty() || (self.left.zombies > 0 && self.runs.len() == 1) {
+            steps.extend([Step::Start { up: true }, Step::Start { up: false }]);
+        }
+        for (index, run) in self.runs.iter().enumerate() {
+            self.steps_of(index, run, &mut steps);
+        }
+        steps.extend((0..self.late.len()).map(Step::Arrive));
+        steps.push(Step::Markers);
+        // Time that passes over nothing changes nothing.
+        if self.left.time_outs > 0 && self.has_open() {
+            steps.push(Step::TimeOut);
+        }
+        if self.left.moves > 0 {
+            steps.push(Step::Move);
+        }
+        steps
+    }
+
+    fn after(&self, step: &Step) -> Result<Option<Self>, Violation> {
+        let mut after = self.clone();
+        after.reached.clear();
+        after.act(*step)?;
+        after.check(self)?;
+        after.take_fingerprint();
+        Ok((after.fingerprint != self.fingerprint).then_some(after))
+    }
+
+    fn is_fault(step: &Step) -> bool {
+        match step {
+            Step::Crash(_) | Step::Lose(..) | Step::TimeOut | Step::Move => true,
+            Step::Start { .. }
+            | Step::Do(..)
+            | Step::Tick(..)
+            | Step::Work(..)
+            | Step::Meet(..)
+            | Step::Arrive(_)
+            | Step::Markers => false,
+        }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.rests()
+    }
+
+    fn reached(&self) -> &[&'static str] {
+        &self.reached
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    fn tell(&self, step: &Step) -> String {
+        let of_run = |run: usize| format!("run {}", self.runs[run].number);
+        match *step {
+            Step::Start { up } => format!("a run starts, and clears {}", if up { "up" } else { "down" }),
+            Step::Crash(run) => format!("{} dies", of_run(run)),
+            Step::Do(run, at) => format!("{}: {}", of_run(run), self.runs[run].tasks[at].in_words()),
+            Step::Lose(run, at) => {
+                format!("{}: {}, and the answer is lost", of_run(run), self.runs[run].tasks[at].in_words())
+            }
+            Step::Tick(run, shard) => format!("{}: shard {shard}'s interval has passed", of_run(run)),
+            Step::Work(run, shard) => format!("{}: shard {shard} writes a record", of_run(run)),
+            Step::Meet(run, shard) => format!("{}: shard {shard} meets a barrier", of_run(run)),
+            Step::Arrive(at) => {
+                let Carrier { transactional_id, identity, .. } = &self.late[at];
+                format!("a late EndTxn arrives: {transactional_id} {identity} commit true")
+            }
+            Step::Markers => "markers are written".into(),
+            Step::TimeOut => "time passes".into(),
+            Step::Move => "another coordinator takes over".into(),
+        }
+    }
+
+    fn story(&self) -> String {
+        let mut story = String::new();
+        for shard in 0..self.config.shards {
+            story.push_str(&format!("  partition {shard}: {:?}\n", self.kafka.log(shard)));
+        }
+        story.push_str(&format!("  offsets: {:?}\n", self.committed_positions()));
+        for id in self.ids().all() {
+            story.push_str(&format!("  {id}: {:?}\n", self.kafka.describe(&id)));
+        }
+        for run in &self.runs {
+            let tasks: Vec<String> = run.tasks.iter().map(Task::in_words).collect();
+            story.push_str(&format!("  run {}: {tasks:?}\n", run.number));
+        }
+        story
+    }
+}
