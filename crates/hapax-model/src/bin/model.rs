@@ -5,31 +5,38 @@
 
 use hapax_model::check::{
     search::{Found, explore},
-    world::{PROMISES, World},
+    world::{Config, PROMISES, World},
     worlds,
 };
 use serde_json::json;
-use std::process::ExitCode;
+use std::{
+    collections::BTreeMap,
+    num::NonZero,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+};
 
-/// More states than this do not fit into the memory of a small machine: about a kilobyte each while they are new.
-const MOST_STATES: usize = 20_000_000;
+/// More states than this are not explored in the time that a world should take.
+const MOST_STATES: usize = 6_000_000;
 
 fn main() -> ExitCode {
     // A machine that panics is told with its trace.
     std::panic::set_hook(Box::new(|_| {}));
     let only = std::env::args().nth(1).unwrap_or_default();
     let (mut worlds, mut states, mut steps) = (0_u32, 0_usize, 0_usize);
-    for config in worlds::named(&only) {
-        let (name, reaches) = (config.name, config.reaches);
-        let found = explore(World::new(config), MOST_STATES);
-        tell(name, &found);
+    for (config, found) in explored(worlds::named(&only)) {
+        tell(config.name, &found);
         if found.broken.is_some() {
             return ExitCode::from(1);
         }
         if found.cut {
             return ExitCode::from(2);
         }
-        if let Some(never) = reaches.iter().find(|what| !found.reached.contains_key(*what)) {
+        if let Some(never) = config.reaches.iter().find(|what| !found.reached.contains_key(*what)) {
             println!("  NEVER REACHED: {never}");
             return ExitCode::from(2);
         }
@@ -42,6 +49,38 @@ fn main() -> ExitCode {
         json!({ "worlds": worlds, "states": states, "steps": steps, "properties": PROMISES.len() })
     );
     if worlds == 0 { ExitCode::from(2) } else { ExitCode::SUCCESS }
+}
+
+/// What was found in each world, in their order. As many are explored at a time as there are processors.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nothing of this is simulated: the threads are the machine's own"
+)]
+fn explored(configs: Vec<Config>) -> impl Iterator<Item = (Config, Found)> {
+    let next = Arc::new(AtomicUsize::new(0));
+    let configs: Arc<[Config]> = configs.into();
+    let (told, heard) = mpsc::channel();
+    let at_once = std::thread::available_parallelism().map_or(1, NonZero::get);
+    for _ in 0..at_once.min(configs.len()) {
+        let (next, configs, told) = (Arc::clone(&next), Arc::clone(&configs), told.clone());
+        std::thread::spawn(move || {
+            while let Some(config) = configs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let found = explore(World::new(config.clone()), MOST_STATES);
+                // Nobody hears what comes behind a world that is broken.
+                let _ = told.send((config.name, found));
+            }
+        });
+    }
+    let mut early = BTreeMap::new();
+    (0..configs.len()).map_while(move |at| {
+        let config = configs[at].clone();
+        while !early.contains_key(config.name) {
+            let (name, found) = heard.recv().ok()?;
+            early.insert(name, found);
+        }
+        let found = early.remove(config.name)?;
+        Some((config, found))
+    })
 }
 
 fn tell(name: &str, found: &Found) {
