@@ -8,21 +8,22 @@
 //!  to write:   look -> begun? -> (genesis) -> clear all others -> clear the lock -> read
 //!  to change:  look                        -> clear the lock -> clear all others -> read
 //!
-//!  genesis:    may it begin? -> clear the lock -> begun meanwhile? -> read -> commit on the lock -> record
-//!              over a former life, before the read:  its ids -> look, clear all others -> end what it left open
+//!  genesis:    may it begin? -> clear the lock -> begun meanwhile? -> is there one? -> commit on the lock -> record
+//!              over a former life, instead of `is there one?`:
+//!                  its ids -> look, clear all others -> end what it left open -> wait for its offsets
 //! ```
 //!
 //! Looks come first, since clearing makes coordinators forget how the last transaction of an id ended. Progress is read
 //! last, since an older run commits until its last id is cleared. Why the lock comes last to one and first to the other is
 //! told in [`crate::present`]. Genesis is one transaction on the lock, so there is one of it, whoever else begins the job at
 //! the same time; and until it is committed no other id of the job is touched, by which a start that died here is told from
-//! offsets that were lost.
+//! offsets that were lost. (A former life has touched them all.)
 //!
-//! Invariants ([`TakeOver::check`]): progress is read when every id is cleared, and in the order of the goal; genesis is
-//! committed under the identity that clearing the lock has given last.
+//! Invariant ([`TakeOver::check`]): progress is read when every id is cleared, and in the order of the goal.
 
 use crate::{
-    id::{Identity, TransactionalId},
+    evidence::{Described, TransactionState},
+    id::{Identity, TransactionVersion, TransactionalId},
     invariant::{Broken, holds},
     present::Ids,
 };
@@ -40,15 +41,15 @@ pub enum Goal {
     Change,
 }
 
-/// What offsets are read for.
+/// What offsets say of a job that was found to be new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Expected {
-    /// They are this job's progress, or nothing can go on.
-    Progress,
-    /// There are none, unless another start has committed genesis.
+pub enum Sought {
+    /// There are none.
+    Nothing,
+    /// Genesis is committed, by another start or by one that died behind it.
     Genesis,
-    /// What they say is given up; they are only waited for.
-    Anything,
+    /// More than genesis is: it has run, and what should tell so did not when it was asked.
+    Beyond,
 }
 
 /// Ids that were cleared, and the identities that this gave.
@@ -78,12 +79,20 @@ pub enum Effect {
         /// What is cleared.
         cleared: Cleared,
     },
-    /// Read the offsets, once no open transaction may change them.
-    Read {
+    /// Read the offsets, once no open transaction may change them: is there a genesis?
+    SeekGenesis {
         /// What is cleared.
         cleared: Cleared,
-        /// What for.
-        expected: Expected,
+    },
+    /// Wait until no open transaction may change the offsets, whatever they say.
+    AwaitStable {
+        /// What is cleared.
+        cleared: Cleared,
+    },
+    /// Read the offsets, once no open transaction may change them: they are this job's progress, or nothing can go on.
+    ReadProgress {
+        /// What is cleared.
+        cleared: Cleared,
     },
     /// Commit the positions that the job begins with, on the lock.
     CommitGenesis {
@@ -92,6 +101,8 @@ pub enum Effect {
     },
     /// Record that the job has begun.
     Record,
+    /// Refuse to begin a job that has run beyond genesis: what should tell that it has begun is not its own.
+    Refuse,
     /// What was read last is the job's progress.
     Done {
         /// Every id of the job.
@@ -114,11 +125,12 @@ pub enum Input {
     FormerIds(Ids),
     /// Nothing that was left open is any more.
     LeftOpenEnded,
-    /// Offsets were read, and are what was expected; or there are none.
-    Read {
-        /// Are there any?
-        found: bool,
-    },
+    /// Offsets were read, of a job that is new.
+    Sought(Sought),
+    /// No open transaction may change them.
+    Stable,
+    /// Progress was read.
+    ProgressRead,
     /// Genesis is committed.
     GenesisCommitted,
     /// It is recorded that the job has begun.
@@ -136,12 +148,15 @@ enum Stage {
     LookingAtFormer,
     ClearingFormer,
     EndingLeftOpen,
-    ReadingGenesis,
+    SeekingGenesis,
+    AskingBegunBeyond,
+    AwaitingStable,
     CommittingGenesis,
     Recording,
     /// The goal's steps, by number.
     Clearing(usize),
     Reading,
+    Refused,
     Done,
 }
 
@@ -200,7 +215,7 @@ impl TakeOver {
             (Stage::AskingBegunMeanwhile, Input::AskedBegun(false)) if self.overwrites => {
                 self.go(Stage::FindingFormerIds, Effect::FindFormerIds);
             }
-            (Stage::AskingBegunMeanwhile, Input::AskedBegun(false)) => self.read_genesis(),
+            (Stage::AskingBegunMeanwhile, Input::AskedBegun(false)) => self.seek_genesis(),
             (Stage::FindingFormerIds, Input::FormerIds(ids)) => {
                 self.ids = ids;
                 let ids = self.ids.others.clone();
@@ -215,15 +230,21 @@ impl TakeOver {
                 let cleared = self.cleared.clone();
                 self.go(Stage::EndingLeftOpen, Effect::EndLeftOpen { cleared });
             }
-            (Stage::EndingLeftOpen, Input::LeftOpenEnded) => self.read_genesis(),
-            // Committed by another start, or by one that died behind it.
-            (Stage::ReadingGenesis, Input::Read { found: true }) if !self.overwrites => {
+            (Stage::EndingLeftOpen, Input::LeftOpenEnded) => {
+                let cleared = self.cleared.clone();
+                self.go(Stage::AwaitingStable, Effect::AwaitStable { cleared });
+            }
+            (Stage::AwaitingStable, Input::Stable) => self.commit_genesis(),
+            (Stage::SeekingGenesis, Input::Sought(Sought::Nothing)) => self.commit_genesis(),
+            (Stage::SeekingGenesis, Input::Sought(Sought::Genesis)) => {
                 self.go(Stage::Recording, Effect::Record);
             }
-            (Stage::ReadingGenesis, Input::Read { .. }) => {
-                let identity = self.cleared[&self.ids.lock];
-                self.go(Stage::CommittingGenesis, Effect::CommitGenesis { identity });
+            // Another start took the lock while this one waited for its genesis, and has recorded it before it went on.
+            (Stage::SeekingGenesis, Input::Sought(Sought::Beyond)) => {
+                self.go(Stage::AskingBegunBeyond, Effect::AskBegun);
             }
+            (Stage::AskingBegunBeyond, Input::AskedBegun(true)) => self.clear(0),
+            (Stage::AskingBegunBeyond, Input::AskedBegun(false)) => self.go(Stage::Refused, Effect::Refuse),
             (Stage::CommittingGenesis, Input::GenesisCommitted) => self.go(Stage::Recording, Effect::Record),
             (Stage::Recording, Input::Recorded) => self.clear(0),
             (Stage::Clearing(step), Input::Cleared(cleared)) => {
@@ -231,7 +252,7 @@ impl TakeOver {
                 self.cleared.extend(cleared);
                 self.clear(step + 1);
             }
-            (Stage::Reading, Input::Read { .. }) => {
+            (Stage::Reading, Input::ProgressRead) => {
                 let cleared = self.cleared.clone();
                 self.go(Stage::Done, Effect::Done { cleared });
             }
@@ -270,10 +291,14 @@ impl TakeOver {
         self.effects.push_back(effect);
     }
 
-    fn read_genesis(&mut self) {
+    fn seek_genesis(&mut self) {
         let cleared = self.cleared.clone();
-        let expected = if self.overwrites { Expected::Anything } else { Expected::Genesis };
-        self.go(Stage::ReadingGenesis, Effect::Read { cleared, expected });
+        self.go(Stage::SeekingGenesis, Effect::SeekGenesis { cleared });
+    }
+
+    fn commit_genesis(&mut self) {
+        let identity = self.cleared[&self.ids.lock];
+        self.go(Stage::CommittingGenesis, Effect::CommitGenesis { identity });
     }
 
     /// The goal's next step of clearing, or the read behind the last one. What genesis has cleared is cleared again: whoever
@@ -287,8 +312,31 @@ impl TakeOver {
             Some(ids) => self.go(Stage::Clearing(step), Effect::Clear { ids: ids.clone() }),
             None => {
                 let cleared = self.cleared.clone();
-                self.go(Stage::Reading, Effect::Read { cleared, expected: Expected::Progress });
+                self.go(Stage::Reading, Effect::ReadProgress { cleared });
             }
         }
+    }
+}
+
+/// What of these ids is aborted under its own identity before it is cleared, by what coordinators have said.
+///
+/// InitProducerId aborts it, too, but a coordinator that has answered that does not tell how the transaction ended, and
+/// offsets whose partition was not told (KAFKA-20734) would be waited for without end. Not on V1, where an abort leaves the
+/// former run its identity: that run could begin another transaction under it and commit positions there without the
+/// records that were aborted.
+pub fn to_abort(
+    version: TransactionVersion,
+    looks: &[(TransactionalId, Described)],
+    ids: &[TransactionalId],
+) -> BTreeMap<TransactionalId, Identity> {
+    let open = looks.iter().filter_map(|(id, described)| match described {
+        Described::Known { state: TransactionState::Ongoing, identity } if ids.contains(id) => {
+            Some((id.clone(), *identity))
+        }
+        Described::Known { .. } | Described::Forgotten | Described::Unanswered(_) => None,
+    });
+    match version {
+        TransactionVersion::V1 => BTreeMap::new(),
+        TransactionVersion::V2 => open.collect(),
     }
 }

@@ -3,7 +3,7 @@
 use hapax_commit::{
     Identity, Name, ProducerEpoch, ProducerId, TakeOver, TransactionalId,
     present::Ids,
-    takeover::{Cleared, Effect, Expected, Goal, Input},
+    takeover::{Cleared, Effect, Goal, Input, Sought},
 };
 
 fn ids(shards: u32) -> Ids {
@@ -26,7 +26,7 @@ struct Walk {
     clearings: usize,
     /// Answers to whether the job has begun, in this order.
     begun: Vec<bool>,
-    has_genesis: bool,
+    sought: Sought,
     former: Ids,
 }
 
@@ -37,7 +37,7 @@ impl Walk {
             told: Vec::new(),
             clearings: 0,
             begun: begun.iter().rev().copied().collect(),
-            has_genesis: false,
+            sought: Sought::Nothing,
             former: ids(2),
         }
     }
@@ -61,12 +61,12 @@ impl Walk {
                 Effect::EndLeftOpen { cleared } => {
                     (format!("end left open of {}", cleared.len()), Input::LeftOpenEnded)
                 }
-                Effect::Read { expected, .. } => {
-                    let found = match expected {
-                        Expected::Genesis => self.has_genesis,
-                        Expected::Progress | Expected::Anything => true,
-                    };
-                    (format!("read {expected:?}"), Input::Read { found })
+                Effect::SeekGenesis { .. } => ("seek genesis".into(), Input::Sought(self.sought)),
+                Effect::AwaitStable { .. } => ("await stable".into(), Input::Stable),
+                Effect::ReadProgress { .. } => ("read progress".into(), Input::ProgressRead),
+                Effect::Refuse => {
+                    self.told.push("refuse".into());
+                    return self.told;
                 }
                 Effect::CommitGenesis { identity } => {
                     (format!("genesis by clearing {}", identity.producer_id.0), Input::GenesisCommitted)
@@ -86,14 +86,14 @@ impl Walk {
 #[test]
 fn a_run_clears_the_lock_last_and_reads_behind_it() {
     let told = Walk::new(Goal::Write, false, &[true]).to_the_end();
-    let wanted = ["look 3", "begun?", "clear 2 others", "clear the lock", "read Progress", "done with 3"];
+    let wanted = ["look 3", "begun?", "clear 2 others", "clear the lock", "read progress", "done with 3"];
     assert_eq!(told, wanted);
 }
 
 #[test]
 fn a_change_clears_the_lock_first() {
     let told = Walk::new(Goal::Change, false, &[]).to_the_end();
-    assert_eq!(told, ["look 3", "clear the lock", "clear 2 others", "read Progress", "done with 3"]);
+    assert_eq!(told, ["look 3", "clear the lock", "clear 2 others", "read progress", "done with 3"]);
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn a_new_job_commits_genesis_before_it_touches_another_id() {
         "judge past",
         "clear the lock",
         "begun?",
-        "read Genesis",
+        "seek genesis",
         "genesis by clearing 1",
         "record",
         "clear 2 others",
         "clear the lock",
-        "read Progress",
+        "read progress",
         "done with 3",
     ];
     assert_eq!(told, wanted);
@@ -119,10 +119,10 @@ fn a_new_job_commits_genesis_before_it_touches_another_id() {
 #[test]
 fn genesis_of_another_start_is_not_committed_again() {
     let mut walk = Walk::new(Goal::Write, false, &[false, false]);
-    walk.has_genesis = true;
+    walk.sought = Sought::Genesis;
     let told = walk.to_the_end();
     assert!(!told.iter().any(|told| told.starts_with("genesis")), "{told:?}");
-    assert_eq!(told[5..7], ["read Genesis", "record"]);
+    assert_eq!(told[5..7], ["seek genesis", "record"]);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_job_that_has_begun_meanwhile_is_gone_on_with() {
 fn a_job_that_is_begun_anew_fences_its_former_life_before_genesis_and_looks_at_what_it_left() {
     let mut walk = Walk::new(Goal::Write, true, &[false, false]);
     // There are offsets, of the former life: genesis takes their place all the same.
-    walk.has_genesis = true;
+    walk.sought = Sought::Beyond;
     let told = walk.to_the_end();
     let wanted = [
         "clear the lock",
@@ -145,15 +145,28 @@ fn a_job_that_is_begun_anew_fences_its_former_life_before_genesis_and_looks_at_w
         "look 5",
         "clear 5 others",
         "end left open of 6",
-        "read Anything",
+        "await stable",
         "genesis by clearing 1",
         "record",
         "clear 5 others",
         "clear the lock",
-        "read Progress",
+        "read progress",
         "done with 6",
     ];
     assert_eq!(told[3..], wanted);
+}
+
+/// Two first starts, with a store: the other one has committed genesis, recorded it and written, while this one waited for
+/// offsets to be stable.
+#[test]
+fn what_is_beyond_genesis_is_gone_on_with_where_it_is_recorded_by_now() {
+    let mut walk = Walk::new(Goal::Write, false, &[false, false, true]);
+    walk.sought = Sought::Beyond;
+    let told = walk.to_the_end();
+    assert_eq!(told[5..8], ["seek genesis", "begun?", "clear 2 others"]);
+    let mut walk = Walk::new(Goal::Write, false, &[false, false, false]);
+    walk.sought = Sought::Beyond;
+    assert_eq!(walk.to_the_end()[5..], ["seek genesis", "begun?", "refuse"]);
 }
 
 #[test]

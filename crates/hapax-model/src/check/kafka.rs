@@ -33,11 +33,7 @@ use kafka_protocol::{
         Compression, Record, RecordBatchDecoder, RecordBatchEncoder, RecordEncodeOptions, TimestampType,
     },
 };
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeSet,
-    rc::Rc,
-};
+use std::{cell::Cell, collections::BTreeSet, rc::Rc};
 
 /// The topic that every lane writes, lane n to partition n.
 pub(super) const TOPIC: &str = "out";
@@ -50,6 +46,9 @@ const TIMEOUT_MS: i32 = 50_000;
 
 /// What passes at a time-out: the timeout of one lane more.
 const PASSES_MS: i64 = 60_001;
+
+/// Two producer epochs before the last one, 32,766.
+const LAST_BUT_TWO: i16 = 32_764;
 
 const NODE: NodeId = NodeId(1);
 
@@ -72,6 +71,14 @@ pub(super) enum Item {
     Control { offset: i64, marker: Marker, writer: Identity },
 }
 
+impl Item {
+    fn offset(&self) -> i64 {
+        match *self {
+            Self::Record { offset, .. } | Self::Control { offset, .. } => offset,
+        }
+    }
+}
+
 /// The answer to a request that changes something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Told<T> {
@@ -92,8 +99,8 @@ pub(super) struct Kafka {
     version: TransactionVersion,
     /// The machine's digest, until something may have changed it.
     digest: Cell<Option<u64>>,
-    /// What each partition's log has, as far as it was read since then.
-    logs: RefCell<Vec<Option<Rc<[Item]>>>>,
+    /// What each partition's log has.
+    logs: Vec<Rc<Vec<Item>>>,
     /// How the offsets of the job's group stand, as far as it was asked since then.
     standing: RefCell<Option<Rc<Standing>>>,
 }
@@ -118,7 +125,7 @@ impl Kafka {
             now: START_MS,
             version,
             digest: Cell::new(None),
-            logs: RefCell::new(vec![None; partitions]),
+            logs: Vec::new(),
             standing: RefCell::new(None),
         };
         kafka.create_topic(TOPIC, partitions);
@@ -128,6 +135,7 @@ impl Kafka {
         let _ = kafka.ask(4, find);
         kafka.step(Input::Tick);
         kafka.act(Step::HoldMarkers(true));
+        kafka.logs = vec![Rc::default(); partitions];
         kafka
     }
 
@@ -139,6 +147,13 @@ impl Kafka {
         let created = self.ask(5, CreateTopicsRequest::default().with_topics(vec![topic]));
         let Some(Response::CreateTopics(created)) = created else { unreachable!("answered in kind") };
         assert_eq!(created.topics[0].error_code, code::NONE, "the topic is made");
+    }
+
+    /// Uses up the producer epochs of an id, but for the few that a start and a transaction need. What the coordinator has
+    /// written of it is compacted.
+    pub(super) fn use_up_epochs(&mut self, id: &TransactionalId) {
+        while !matches!(self.init(id, None), Told::Definite(Ok(at)) if at.producer_epoch.0 == LAST_BUT_TWO) {}
+        self.act(Step::Compact { topic: "__transaction_state".to_owned(), partition: 0 });
     }
 
     pub(super) fn version(&self) -> TransactionVersion {
@@ -156,13 +171,7 @@ impl Kafka {
     }
 
     fn ask(&mut self, version: i16, request: impl Into<Request>) -> Option<Response> {
-        let ticket = Ticket(0);
-        let call = Call { ticket, node: NODE, version, client_id: None };
-        let replies = self.step(Input::Request(call, request.into()));
-        replies.into_iter().find(|reply| reply.ticket == ticket).map(|reply| match reply.outcome {
-            Outcome::Answer(response) => response,
-            Outcome::Silence | Outcome::HangUp => unreachable!("every request here is answered"),
-        })
+        answer(self.step(Input::Request(call(version), request.into())))
     }
 
     fn act(&mut self, step: Step) {
@@ -171,9 +180,10 @@ impl Kafka {
 
     fn step(&mut self, input: Input) -> Vec<Reply> {
         self.digest.set(None);
-        self.logs.borrow_mut().fill(None);
         *self.standing.borrow_mut() = None;
-        self.machine.step(self.now, input)
+        let replies = self.machine.step(self.now, input);
+        (0..self.logs.len()).for_each(|partition| self.read_on(partition));
+        replies
     }
 
     /// What was decided reaches its partitions, and transactions complete.
@@ -316,10 +326,10 @@ impl Kafka {
 
     /// DescribeTransactions.
     pub(super) fn describe(&self, id: &TransactionalId) -> Described {
-        let mut asker = self.clone();
         let request =
             DescribeTransactionsRequest::default().with_transactional_ids(vec![text(&id.to_string()).into()]);
-        let Some(Response::DescribeTransactions(told)) = asker.ask(0, request) else {
+        let replies = self.machine.clone().step(self.now, Input::Request(call(0), request.into()));
+        let Some(Response::DescribeTransactions(told)) = answer(replies) else {
             unreachable!("answered in kind")
         };
         let told = &told.transaction_states[0];
@@ -334,20 +344,16 @@ impl Kafka {
     }
 
     /// What a partition's log has, as a reader gets it that sees everything.
-    pub(super) fn log(&self, partition: usize) -> Rc<[Item]> {
-        if let Some(known) = &self.logs.borrow()[partition] {
-            return Rc::clone(known);
-        }
-        let log: Rc<[Item]> = self.read(partition).into();
-        self.logs.borrow_mut()[partition] = Some(Rc::clone(&log));
-        log
+    pub(super) fn log(&self, partition: usize) -> &[Item] {
+        &self.logs[partition]
     }
 
-    fn read(&self, partition: usize) -> Vec<Item> {
-        let mut reader = self.clone();
+    /// Reads what a partition's log has got since it was read; logs only grow here.
+    fn read_on(&mut self, partition: usize) {
+        let next = self.logs[partition].last().map_or(0, |item| item.offset() + 1);
         let wanted = FetchPartition::default()
             .with_partition(i32::try_from(partition).expect("a few"))
-            .with_fetch_offset(0)
+            .with_fetch_offset(next)
             .with_partition_max_bytes(i32::MAX);
         let topic = FetchTopic::default().with_topic(name()).with_partitions(vec![wanted]);
         let request = FetchRequest::default()
@@ -355,12 +361,16 @@ impl Kafka {
             .with_max_wait_ms(0)
             .with_max_bytes(i32::MAX)
             .with_topics(vec![topic]);
-        let Some(Response::Fetch(told)) = reader.ask(11, request) else { unreachable!("answered in kind") };
+        let replies = self.machine.step(self.now, Input::Request(call(11), request.into()));
+        let Some(Response::Fetch(told)) = answer(replies) else { unreachable!("answered in kind") };
         let data = &told.responses[0].partitions[0];
         assert_eq!(data.error_code, code::NONE, "the log is read");
         let mut bytes = data.records.clone().unwrap_or_default();
-        let decoded = RecordBatchDecoder::decode_all(&mut bytes).expect("the broker's batches are whole");
-        decoded.into_iter().flat_map(|set| set.records).map(|record| item(&record)).collect()
+        if !bytes.is_empty() {
+            let decoded = RecordBatchDecoder::decode_all(&mut bytes).expect("the broker's batches are whole");
+            let items = decoded.into_iter().flat_map(|set| set.records).map(|record| item(&record));
+            Rc::make_mut(&mut self.logs[partition]).extend(items);
+        }
     }
 
     /// The first control batch of a producer at or behind an offset.
@@ -425,6 +435,19 @@ impl Kafka {
 
 /// The topic's id in handles: nobody makes it anew in these worlds.
 pub(super) const TOPIC_ID: TopicId = TopicId([1; 16]);
+
+const TICKET: Ticket = Ticket(0);
+
+fn call(version: i16) -> Call {
+    Call { ticket: TICKET, node: NODE, version, client_id: None }
+}
+
+fn answer(replies: Vec<Reply>) -> Option<Response> {
+    replies.into_iter().find(|reply| reply.ticket == TICKET).map(|reply| match reply.outcome {
+        Outcome::Answer(response) => response,
+        Outcome::Silence | Outcome::HangUp => unreachable!("every request here is answered"),
+    })
+}
 
 fn text(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())

@@ -11,7 +11,7 @@
 mod run;
 mod worlds;
 
-pub use worlds::{all, named};
+pub use worlds::all;
 
 use super::{
     kafka::{Kafka, Offset, Told},

@@ -15,14 +15,6 @@ fn base(
     Config { name, shards: 1, inputs: 2, version, is_new: false, recommits: false, faults, reaches }
 }
 
-/// The one of this name, or else all whose names contain it.
-pub fn named(name: &str) -> Vec<Config> {
-    let mut worlds = all();
-    let is_exact = worlds.iter().any(|world| world.name == name);
-    worlds.retain(|world| if is_exact { world.name == name } else { world.name.contains(name) });
-    worlds
-}
-
 /// All of them.
 pub fn all() -> Vec<Config> {
     use TransactionVersion::{V1, V2};

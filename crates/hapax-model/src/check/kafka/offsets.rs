@@ -104,7 +104,7 @@ impl Kafka {
         if let Some(known) = &*self.standing.borrow() {
             return Rc::clone(known);
         }
-        let all = (0..self.logs.borrow().len()).map(|partition| i32::try_from(partition).expect("a few"));
+        let all = (0..self.logs.len()).map(|partition| i32::try_from(partition).expect("a few"));
         let topic = OffsetFetchRequestTopics::default()
             .with_name(text(SOURCE).into())
             .with_partition_indexes(all.collect());

@@ -24,13 +24,13 @@ use hapax_commit::{
 use run::{Machine, Run, Task};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    hash::{DefaultHasher, Hash, Hasher},
+    hash::{Hash, Hasher},
     rc::Rc,
     sync::Arc,
 };
 
 /// What every world promises; the last two are the checker's own.
-pub const PROMISES: [&str; 10] = [
+pub const PROMISES: [&str; 12] = [
     oracle::NONE_LOST,
     oracle::NONE_TWICE,
     oracle::ORDER,
@@ -38,6 +38,8 @@ pub const PROMISES: [&str; 10] = [
     oracle::NO_SECOND,
     oracle::NOT_SILENTLY,
     oracle::NOT_NEEDLESSLY,
+    oracle::BY_A_CLAIM,
+    oracle::NOT_TAKEN_BACK,
     oracle::INVARIANT,
     search::NO_PANIC,
     search::PROGRESS,
@@ -62,6 +64,10 @@ pub struct Config {
     pub sources_go_back: bool,
     /// Can `rewrite` and `replay` find every record?
     pub repairs: bool,
+    /// Has an epoch one record of a shard, and never more?
+    pub singly: bool,
+    /// Are the ids' producer epochs nearly used up?
+    pub used_up: bool,
     /// Faults.
     pub faults: Faults,
     /// What has to happen on some way through it, or it shows less than it seems to.
@@ -85,6 +91,12 @@ pub struct Faults {
     pub late: u8,
     /// An answer to a look is heard after others.
     pub slow: u8,
+    /// A run does not wait for a put that is on its way: it fails, and the process starts another.
+    pub restarts: u8,
+    /// A record is on its way for longer than the next one.
+    pub unacknowledged: u8,
+    /// A shard begins a transaction and has no record for it.
+    pub empty: u8,
 }
 
 /// Something that may happen.
@@ -111,6 +123,12 @@ pub enum Step {
     Tick(usize),
     /// A shard of a run reads and writes a record.
     Work(usize, usize),
+    /// A shard of a run reads and sends a record, which is on its way.
+    Send(usize, usize),
+    /// What a shard of a run has sent is written.
+    Acknowledge(usize, usize),
+    /// A shard of a run begins its epoch, and has read no record.
+    Open(usize, usize),
     /// A barrier reaches a shard of a run.
     Meet(usize, usize),
     /// A request that nobody waits for any more comes through.
@@ -168,9 +186,41 @@ fn position(next: u64) -> Position {
 }
 
 fn fingerprint_of(what: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = Folding(0);
     what.hash(&mut hasher);
     hasher.finish()
+}
+
+/// Multiplies each word into the state and folds the product: nobody here chooses what is hashed to make two states meet.
+struct Folding(u64);
+
+impl Hasher for Folding {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+        self.write_u64(bytes.len() as u64);
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.write_u64(byte.into());
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // 2⁶⁴ divided by the golden ratio, and the fraction of pi.
+        let mixed = u128::from(self.0.rotate_left(29) ^ word ^ 0x243f_6a88_85a3_08d3) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (mixed as u64) ^ ((mixed >> 64) as u64) ^ word.rotate_left(32);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
 }
 
 impl World {
@@ -181,6 +231,9 @@ impl World {
         for lane in 0..config.lanes {
             for id in lane_id(lane).transactional_ids(&name("job")) {
                 let _ = kafka.init(&id, None);
+                if config.used_up {
+                    kafka.use_up_epochs(&id);
+                }
             }
         }
         Self {
@@ -260,7 +313,8 @@ impl World {
         let view =
             view.map_err(|fault| Violation { property: oracle::INVARIANT, what: fault.to_string() })?;
         let recovery = hapax_commit::Recovery::new(&view, nonce, &self.genesis(), self.config.allowed);
-        let mut run = Run::new(nonce, generation, view, Machine::Recovery(Box::new(recovery)), up);
+        let mut run = Run::new(nonce, generation, Arc::new(view), Machine::Recovery(Box::new(recovery)), up);
+        run.must_go_back = self.must_go_back();
         self.drain(&mut run)?;
         self.keep(run);
         Ok(())
@@ -270,7 +324,7 @@ impl World {
     fn bury(&mut self, run: Run) {
         for task in run.tasks {
             let late = match task {
-                Task::Offer(slot) => Late::Put(slot),
+                Task::Offer { slot, .. } => Late::Put(slot),
                 Task::End { handle, .. } => Late::End { handle, commit: true },
                 Task::Recover(recovery::Effect::EndTxn { handle, commit }) => Late::End { handle, commit },
                 Task::Recover(_) | Task::Init(_) | Task::Complete { .. } | Task::Hear(_) => continue,
@@ -337,6 +391,17 @@ impl World {
             Step::GiveUp(run, task) => self.with(run, |world, run| world.lose_patience(run, task))?,
             Step::Tick(run) => self.with(run, |world, run| world.tick(run))?,
             Step::Work(run, shard) => self.with(run, |world, run| world.work(run, shard))?,
+            Step::Send(run, shard) => {
+                self.left.unacknowledged -= 1;
+                self.with(run, |world, run| world.send(run, shard))?;
+            }
+            Step::Acknowledge(run, shard) => {
+                self.with(run, |world, run| world.acknowledge(run, shard))?;
+            }
+            Step::Open(run, shard) => {
+                self.left.empty -= 1;
+                self.with(run, |world, run| world.open(run, shard))?;
+            }
             Step::Meet(run, shard) => self.with(run, |world, run| world.meet(run, shard))?,
             Step::Arrive(late) => {
                 let late = self.late.remove(late);
@@ -415,6 +480,8 @@ impl search::World for World {
             | Step::Lose(..)
             | Step::Delay(..)
             | Step::Hold(..)
+            | Step::Send(..)
+            | Step::Open(..)
             | Step::TimeOut
             | Step::Move => true,
             Step::Start { .. }
@@ -422,6 +489,7 @@ impl search::World for World {
             | Step::GiveUp(..)
             | Step::Tick(_)
             | Step::Work(..)
+            | Step::Acknowledge(..)
             | Step::Meet(..)
             | Step::Arrive(_)
             | Step::Markers => false,
@@ -453,6 +521,9 @@ impl search::World for World {
             Step::GiveUp(run, at) => format!("{} waits no longer: {}", of_run(run), task(run, at)),
             Step::Tick(run) => format!("{}: the interval has passed", of_run(run)),
             Step::Work(run, shard) => format!("{}: shard {shard} writes a record", of_run(run)),
+            Step::Send(run, shard) => format!("{}: shard {shard} sends a record", of_run(run)),
+            Step::Acknowledge(run, shard) => format!("{}: what shard {shard} sent is written", of_run(run)),
+            Step::Open(run, shard) => format!("{}: shard {shard} begins its epoch", of_run(run)),
             Step::Meet(run, shard) => format!("{}: shard {shard} meets a barrier", of_run(run)),
             Step::Arrive(at) => match &self.late[at] {
                 Late::Put(slot) => format!("a late put arrives: slot {}", slot.number),

@@ -4,15 +4,15 @@
 use super::{
     super::{kafka::Item, search::Violation},
     World,
-    run::Machine,
+    run::{Machine, Run},
     split,
 };
 use hapax_commit::{
-    Handle, Identity, RunNonce, Strategy,
+    Handle, Identity, RunNonce, Strategy, TransactionalId,
     evidence::{LaneFate, Marker, PartitionEnd},
     recovery::{Incident, LaneLoss},
 };
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// A record of a settled checkpoint is committed.
 pub(super) const NONE_LOST: &str = "none lost";
@@ -28,11 +28,20 @@ pub(super) const NO_SECOND: &str = "no second production";
 pub(super) const NOT_SILENTLY: &str = "none given up silently";
 /// A person is called only where nothing is left to do.
 pub(super) const NOT_NEEDLESSLY: &str = "no needless incident";
+/// A run takes itself for fenced only where the chain has a newer claim: what a broker refuses has other reasons too.
+pub(super) const BY_A_CLAIM: &str = "fenced by a claim";
+/// A run gets no new identity for an id that a newer one has cleared.
+pub(super) const NOT_TAKEN_BACK: &str = "no id taken back";
 /// The machines' own rules, and the chain reads back.
 pub(super) const INVARIANT: &str = "invariant";
 
 fn broken(property: &'static str, what: String) -> Result<(), Violation> {
     Err(Violation { property, what })
+}
+
+/// The first lane is committed by a run that has begun with another one aborted.
+pub(super) fn closes_the_way_back(handle: &Handle) -> Result<(), Violation> {
+    broken(NOT_NEEDLESSLY, format!("{} is to be committed, beside a lane that is aborted", handle.at()))
 }
 
 impl World {
@@ -151,6 +160,35 @@ impl World {
         Ok(())
     }
 
+    /// Has the epoch in doubt a lane that is aborted and none that may be committed, in a job that can go back? Whoever
+    /// begins to look now and commits a lane closes the way back.
+    pub(super) fn must_go_back(&self) -> bool {
+        let handles = self.truth.unresolved().map_or(&[][..], |doubt| &doubt.manifest.handles);
+        let ended: Vec<_> = handles.iter().map(|handle| self.marker(handle)).collect();
+        let can_go_back = self.config.allowed.contains(&Strategy::Rewind) && self.config.sources_go_back;
+        can_go_back && ended.contains(&Some(Marker::Abort)) && !ended.contains(&Some(Marker::Commit))
+    }
+
+    /// What ends as fenced is not started again by anybody.
+    pub(super) fn check_fenced(&self, run: RunNonce) -> Result<(), Violation> {
+        match self.truth.is_newest(run) {
+            false => Ok(()),
+            true => broken(BY_A_CLAIM, format!("run {} has the newest claim", run.0)),
+        }
+    }
+
+    /// A live run has got an identity from InitProducerId. A newer one that writes already has cleared all ids.
+    pub(super) fn check_identified(&self, run: RunNonce, id: &TransactionalId) -> Result<(), Violation> {
+        let is_writing =
+            |newer: &&Arc<Run>| newer.nonce.0 > run.0 && matches!(newer.machine, Machine::Cohort(_));
+        match self.runs.iter().find(is_writing) {
+            None => Ok(()),
+            Some(newer) => {
+                broken(NOT_TAKEN_BACK, format!("run {} takes {id} back from run {}", run.0, newer.nonce.0))
+            }
+        }
+    }
+
     /// What the log says of a handle.
     fn marker(&self, handle: &Handle) -> Option<Marker> {
         match self.kafka.first_control(&handle.partitions[0], handle.identity.producer_id) {
@@ -167,12 +205,13 @@ impl World {
         let is_true = |(fate, marker): &(&LaneFate, Option<Marker>)| match fate {
             LaneFate::Committed => *marker == Some(Marker::Commit),
             LaneFate::Aborted => *marker == Some(Marker::Abort),
-            LaneFate::Open => marker.is_none(),
+            // It may have ended since.
+            LaneFate::Open => true,
             _ => false,
         };
-        let has_committed = fates.iter().any(|(_, marker)| *marker == Some(Marker::Commit));
-        let has_aborted = fates.iter().any(|(_, marker)| *marker == Some(Marker::Abort));
-        let has_open = fates.iter().any(|(_, marker)| marker.is_none());
+        let has = |wanted: LaneFate| fates.iter().any(|(fate, _)| **fate == wanted);
+        let (has_committed, has_aborted, has_open) =
+            (has(LaneFate::Committed), has(LaneFate::Aborted), has(LaneFate::Open));
         let may_rewind = allowed(Strategy::Rewind) && self.config.sources_go_back && !has_committed;
         let may_write = self.config.repairs && (allowed(Strategy::Rewrite) || allowed(Strategy::Replay));
         let gives_up = allowed(Strategy::Abandon) || allowed(Strategy::SetAside);

@@ -10,7 +10,7 @@ use super::{
         search::Violation,
     },
     CLUSTER, Late, Step, World, fingerprint_of, lane_id, name,
-    oracle::INVARIANT,
+    oracle::{INVARIANT, closes_the_way_back},
     position, split,
 };
 use hapax_commit::{
@@ -29,6 +29,9 @@ use std::{
     sync::Arc,
 };
 
+/// What a request was answered, and what that breaks.
+type Answered<T> = Result<Told<Result<T, Refused>>, Violation>;
+
 #[derive(Clone, Hash)]
 pub(super) enum Machine {
     Recovery(Box<Recovery>),
@@ -41,7 +44,11 @@ pub(super) enum Task {
     Recover(recovery::Effect),
     /// The chain was seen to be still this run's; anything may happen before the request arrives.
     Init(IdAt),
-    Offer(Slot),
+    /// `asked`: no answer to it has come.
+    Offer {
+        slot: Slot,
+        asked: bool,
+    },
     /// EndTxn(commit) of a live run; `asked`: an answer to it was lost.
     End {
         handle: Handle,
@@ -60,12 +67,14 @@ pub(super) enum Task {
 pub(super) struct Run {
     pub(super) nonce: RunNonce,
     pub(super) generation: Generation,
-    pub(super) view: ChainView,
+    pub(super) view: Arc<ChainView>,
     pub(super) machine: Machine,
     pub(super) tasks: Vec<Task>,
     pub(super) lanes: Vec<Lane>,
     pub(super) shards: Vec<Shard>,
     pub(super) is_over: bool,
+    /// It began with a lane aborted and none committed, in a job that can go back.
+    pub(super) must_go_back: bool,
     /// Does it clear its ids in ascending order?
     up: bool,
     /// What the broker was like when a look at an id found it ending.
@@ -81,13 +90,39 @@ pub(super) struct Shard {
     written: Option<(i64, i64, u64)>,
     touched: bool,
     barriers: VecDeque<(Epoch, bool)>,
+    /// A record of the epoch that is written, on its way.
+    sent: Option<Sent>,
+    /// The epoch before it, of which a record is on its way.
+    flushing: Option<Flushing>,
+}
+
+#[derive(Clone, Debug, Hash)]
+struct Sent {
+    identity: Identity,
+    id: TransactionalId,
+    value: u64,
+}
+
+/// An epoch whose barrier has come, and not every acknowledgement.
+#[derive(Clone, Debug, Hash)]
+struct Flushing {
+    epoch: Epoch,
+    next: u64,
+    written: Option<(i64, i64, u64)>,
+    sent: Sent,
+}
+
+impl Shard {
+    fn is_sending(&self) -> bool {
+        self.sent.is_some() || self.flushing.is_some()
+    }
 }
 
 impl Run {
     pub(super) fn new(
         nonce: RunNonce,
         generation: Generation,
-        view: ChainView,
+        view: Arc<ChainView>,
         machine: Machine,
         up: bool,
     ) -> Self {
@@ -100,6 +135,7 @@ impl Run {
             lanes: Vec::new(),
             shards: Vec::new(),
             is_over: false,
+            must_go_back: false,
             up,
             looked: BTreeMap::new(),
         }
@@ -109,19 +145,34 @@ impl Run {
     pub(super) fn fingerprint(&self) -> u64 {
         let tasks = self.tasks.iter().fold(0_u64, |sum, task| sum.wrapping_add(fingerprint_of(task)));
         let machines = (&self.machine, &self.lanes, &self.shards);
-        fingerprint_of(&(self.nonce, &self.view, machines, tasks, self.up, &self.looked))
+        let rest = (self.up, self.must_go_back, &self.looked);
+        fingerprint_of(&(self.nonce, &self.view, machines, tasks, rest))
     }
 
-    /// Reads come one after the other, and so do requests that clear: is this task's turn?
+    fn comes_before<T: Ord>(&self, one: &T, other: &T) -> bool {
+        if self.up { one < other } else { one > other }
+    }
+
+    /// Is another shard to meet its barrier before this one?
+    fn meets_later(&self, lane: usize) -> bool {
+        let shards = self.shards.iter().enumerate();
+        let mut waiting = shards.filter(|(_, shard)| !shard.barriers.is_empty());
+        waiting.any(|(other, _)| self.comes_before(&other, &lane))
+    }
+
+    /// Reads come one after the other, and so do requests that clear or end: is this task's turn?
     fn has_turn(&self, task: &Task) -> bool {
         let key = task.turn();
         let others = || self.tasks.iter().map(Task::turn);
         match &key {
             Turn::Any => true,
             Turn::Read(at) => others().all(|other| !matches!(&other, Turn::Read(other) if other < at)),
-            Turn::Clear(at) => others().all(|other| {
-                !matches!(&other, Turn::Clear(other) if if self.up { other < at } else { other > at })
-            }),
+            Turn::Clear(at) => {
+                others().all(|other| !matches!(&other, Turn::Clear(other) if self.comes_before(other, at)))
+            }
+            Turn::End(at) => {
+                others().all(|other| !matches!(&other, Turn::End(other) if self.comes_before(other, at)))
+            }
         }
     }
 }
@@ -131,6 +182,7 @@ enum Turn {
     Any,
     Read(IdAt),
     Clear(IdAt),
+    End(IdAt),
 }
 
 impl Task {
@@ -142,9 +194,14 @@ impl Task {
                 Turn::Read(handle.at())
             }
             Self::Recover(Effect::ClearId { at }) | Self::Init(at) => Turn::Clear(at.clone()),
-            Self::Recover(_) | Self::Offer(_) | Self::End { .. } | Self::Complete { .. } | Self::Hear(_) => {
-                Turn::Any
+            Self::Recover(Effect::EndTxn { handle, .. }) | Self::End { handle, asked: false } => {
+                Turn::End(handle.at())
             }
+            Self::Recover(_)
+            | Self::Offer { .. }
+            | Self::End { .. }
+            | Self::Complete { .. }
+            | Self::Hear(_) => Turn::Any,
         }
     }
 
@@ -169,7 +226,7 @@ impl Task {
             Self::Recover(Effect::CheckClaim) => "makes sure of its claim".into(),
             Self::Recover(effect) => format!("{effect:?}"),
             Self::Init(at) => format!("InitProducerId {at}"),
-            Self::Offer(slot) => format!("puts slot {}: {}", slot.number, in_words(&slot.body)),
+            Self::Offer { slot, .. } => format!("puts slot {}: {}", slot.number, in_words(&slot.body)),
             Self::End { handle, .. } => format!("EndTxn {} {} commit true", handle.at(), handle.identity),
             Self::Complete { handle, .. } => format!("sees that {} is told everywhere", handle.at()),
             Self::Hear(_) => "hears a slow answer".into(),
@@ -207,11 +264,21 @@ impl World {
         if let Machine::Cohort(_) = run.machine {
             steps.push(Step::Tick(index));
             for (lane, shard) in run.shards.iter().enumerate() {
-                if !shard.barriers.is_empty() {
+                if !shard.barriers.is_empty() && !run.meets_later(lane) {
                     steps.push(Step::Meet(index, lane));
                 }
-                if shard.next < self.config.inputs {
+                if shard.is_sending() {
+                    steps.push(Step::Acknowledge(index, lane));
+                }
+                let has_room = !(self.config.singly && shard.touched);
+                if has_room && shard.sent.is_none() && shard.next < self.config.inputs {
                     steps.push(Step::Work(index, lane));
+                    if self.left.unacknowledged > 0 {
+                        steps.push(Step::Send(index, lane));
+                    }
+                }
+                if self.left.empty > 0 && shard.writing.is_none() {
+                    steps.push(Step::Open(index, lane));
                 }
             }
         }
@@ -223,7 +290,7 @@ impl World {
     fn troubles_of(&self, index: usize, at: usize, task: &Task, steps: &mut Vec<Step>) {
         use recovery::Effect;
         let is_end = matches!(task, Task::End { .. } | Task::Recover(Effect::EndTxn { .. }));
-        let is_put = matches!(task, Task::Offer(_));
+        let is_put = matches!(task, Task::Offer { .. });
         let is_write = matches!(task, Task::Init(_) | Task::Recover(Effect::Repair { .. }));
         if self.left.lost > 0 && (is_end || is_put || is_write) {
             steps.push(Step::Lose(index, at));
@@ -235,7 +302,8 @@ impl World {
         {
             steps.push(Step::Hold(index, at));
         }
-        if matches!(task, Task::End { asked: true, .. }) {
+        let restarts = self.left.restarts > 0 && matches!(task, Task::Offer { asked: true, .. });
+        if restarts || matches!(task, Task::End { asked: true, .. }) {
             steps.push(Step::GiveUp(index, at));
         }
     }
@@ -248,7 +316,7 @@ impl World {
                 *attempt == 0 || run.looked.get(&handle.at()) != Some(&self.kafka.fingerprint())
             }
             Task::Complete { handle, .. } => self.is_told(handle),
-            Task::Recover(_) | Task::Init(_) | Task::Offer(_) | Task::End { .. } | Task::Hear(_) => true,
+            Task::Recover(_) | Task::Init(_) | Task::Offer { .. } | Task::End { .. } | Task::Hear(_) => true,
         }
     }
 
@@ -261,7 +329,7 @@ impl World {
         match run.tasks.remove(at) {
             Task::Recover(effect) => self.recover(run, effect),
             Task::Init(at) => self.init(run, at),
-            Task::Offer(slot) => {
+            Task::Offer { slot, .. } => {
                 self.create(&slot);
                 self.hear_of(run, &slot)
             }
@@ -295,9 +363,9 @@ impl World {
                 run.tasks.push(Task::Init(at));
                 Ok(())
             }
-            Task::Offer(slot) => {
+            Task::Offer { slot, .. } => {
                 self.create(&slot);
-                run.tasks.push(Task::Offer(slot));
+                run.tasks.push(Task::Offer { slot, asked: true });
                 Ok(())
             }
             Task::End { handle, .. } => {
@@ -323,9 +391,9 @@ impl World {
     /// The request is on its way for longer than its sender waits.
     pub(super) fn delay(&mut self, run: &mut Run, at: usize) -> Result<(), Violation> {
         match run.tasks.remove(at) {
-            Task::Offer(slot) => {
+            Task::Offer { slot, .. } => {
                 self.late.push(Late::Put(slot.clone()));
-                run.tasks.push(Task::Offer(slot));
+                run.tasks.push(Task::Offer { slot, asked: true });
                 Ok(())
             }
             Task::End { handle, .. } => {
@@ -355,10 +423,23 @@ impl World {
 
     /// Its last answer was lost, and it does not ask again.
     pub(super) fn lose_patience(&mut self, run: &mut Run, at: usize) -> Result<(), Violation> {
-        let Task::End { handle, .. } = run.tasks.remove(at) else {
-            unreachable!("only EndTxn is waited for")
-        };
-        self.lane_ended(run, &handle, LaneEnd::NotCommitted("no answer".into()), Outcome::Unknown)
+        match run.tasks.remove(at) {
+            Task::End { handle, .. } => {
+                self.lane_ended(run, &handle, LaneEnd::NotCommitted("no answer".into()), Outcome::Unknown)
+            }
+            Task::Offer { .. } => {
+                self.left.restarts -= 1;
+                self.reached.push("restart in process");
+                match run.machine {
+                    Machine::Recovery(_) => run.is_over = true,
+                    Machine::Cohort(_) => {
+                        self.live(run, cohort::Input::Failed { why: "the put has no answer".into() })?;
+                    }
+                }
+                Ok(())
+            }
+            other => unreachable!("{other:?} is not waited for"),
+        }
     }
 
     fn recover(&mut self, run: &mut Run, effect: recovery::Effect) -> Result<(), Violation> {
@@ -378,6 +459,9 @@ impl World {
             }
             Effect::Look { handle, markers, .. } => self.look(run, &handle, markers),
             Effect::ReadBack { handle, .. } => self.read_back(run, &handle),
+            Effect::EndTxn { handle, commit: true } if run.must_go_back && self.must_go_back() => {
+                return closes_the_way_back(&handle);
+            }
             Effect::EndTxn { handle, commit } => match self.end(&handle, commit) {
                 Told::ComeAgain => {
                     run.tasks.push(Task::Recover(Effect::EndTxn { handle, commit }));
@@ -514,6 +598,7 @@ impl World {
             Effect::PutSlot { number, body } => self.offer(run, number, body),
             Effect::Done(done) => self.go_live(run, done),
             Effect::Fenced => {
+                self.check_fenced(run.nonce)?;
                 self.reached.push("fenced in recovery");
                 run.is_over = true;
             }
@@ -549,10 +634,13 @@ impl World {
                 for number in &prunable {
                     self.chain.remove(&number.0);
                 }
-                run.view.pruned(&prunable);
+                Arc::make_mut(&mut run.view).pruned(&prunable);
                 Arc::make_mut(&mut self.truth).pruned(&prunable);
             }
             cohort::Effect::End(end) => {
+                if end == cohort::End::Fenced {
+                    self.check_fenced(run.nonce)?;
+                }
                 self.reached.push(match end {
                     cohort::End::Finished | cohort::End::Stopped => "orderly stop",
                     cohort::End::Fenced => "fenced zombie",
@@ -591,7 +679,7 @@ impl World {
         run.lanes = lanes.clone().map(|lane| Lane::new(config(lane), identities(lane))).collect();
         let shard = |lane| Shard { next: done.start.positions[&split(lane)].next, ..Shard::default() };
         run.shards = lanes.clone().map(shard).collect();
-        let shards = lanes.map(|lane| ShardId(u32::try_from(lane).expect("a few"))).collect();
+        let shards = lanes.map(shard_id).collect();
         let config = CohortConfig { shards, lifetime_ms: None };
         run.machine = Machine::Cohort(Box::new(Cohort::new(config, done.start)));
         run.looked.clear();
@@ -600,7 +688,7 @@ impl World {
 
     fn offer(&mut self, run: &mut Run, number: SlotNumber, body: SlotBody) {
         let slot = Slot { number, run: run.nonce, generation: run.generation, written_ms: 0, body };
-        run.tasks.push(Task::Offer(slot));
+        run.tasks.push(Task::Offer { slot, asked: false });
     }
 
     /// A put is settled by what stands in its slot.
@@ -608,7 +696,7 @@ impl World {
         let number = slot.number;
         let is_mine = self.chain.get(&number.0).is_some_and(|found| **found == *slot);
         if is_mine {
-            let applied = run.view.apply(slot);
+            let applied = Arc::make_mut(&mut run.view).apply(slot);
             applied.map_err(|fault| Violation { property: INVARIANT, what: format!("{fault:?}") })?;
         }
         match (&run.machine, is_mine) {
@@ -625,11 +713,10 @@ impl World {
                 run.tasks.push(Task::Init(at));
                 Ok(())
             }
-            Told::Definite(Ok(identity)) if identity.producer_epoch >= LAST_PRODUCER_EPOCH => {
-                self.reached.push("producer epochs used up");
+            Told::Definite(Ok(identity)) => {
+                self.note_used_up(identity);
                 self.recovering(run, recovery::Input::Cleared { at, identity })
             }
-            Told::Definite(Ok(identity)) => self.recovering(run, recovery::Input::Cleared { at, identity }),
             Told::Definite(Err(Refused(_))) => {
                 run.is_over = true;
                 Ok(())
@@ -691,36 +778,97 @@ impl World {
         self.live(run, cohort::Input::Tick)
     }
 
+    /// The epoch that a shard writes: until it meets a barrier, the one before that.
+    fn epoch_of(run: &Run, lane: usize) -> Option<Epoch> {
+        let Machine::Cohort(machine) = &run.machine else { return None };
+        Some(run.shards[lane].barriers.front().map_or(machine.writing(), |(epoch, _)| *epoch))
+    }
+
     /// A shard reads its next record and writes it.
     pub(super) fn work(&mut self, run: &mut Run, lane: usize) -> Result<(), Violation> {
-        let Machine::Cohort(machine) = &run.machine else { return Ok(()) };
-        let pending = run.shards[lane].barriers.front();
-        let epoch = pending.map_or(machine.writing(), |(epoch, _)| *epoch);
+        let Some(epoch) = Self::epoch_of(run, lane) else { return Ok(()) };
         let value = run.shards[lane].next;
-        match self.write(run, lane, epoch, value)? {
-            Told::ComeAgain => return Ok(()),
-            Told::Definite(Err(Refused(code))) => {
-                self.reached.push("fenced producer");
-                return self.live(run, cohort::Input::Failed { why: format!("code {code}") });
+        let told = match self.begin(run, lane, epoch)? {
+            Told::Definite(Ok((identity, id))) => {
+                let mut written = run.shards[lane].written;
+                let told = self.write(run.nonce, lane, &mut written, &Sent { identity, id, value })?;
+                run.shards[lane].written = written;
+                told
             }
-            Told::Definite(Ok(())) => {}
+            Told::Definite(Err(refused)) => Told::Definite(Err(refused)),
+            Told::ComeAgain => Told::ComeAgain,
+        };
+        match told {
+            Told::ComeAgain => Ok(()),
+            Told::Definite(Err(refused)) => self.refused(run, refused),
+            Told::Definite(Ok(())) => self.has_read(run, lane, epoch),
         }
-        let shard = &mut run.shards[lane];
-        shard.next += 1;
-        if !std::mem::replace(&mut shard.touched, true) {
-            let shard = ShardId(u32::try_from(lane).expect("a few"));
-            return self.live(run, cohort::Input::Touched { shard, epoch });
+    }
+
+    /// A shard reads its next record and sends it: nobody has written it yet.
+    pub(super) fn send(&mut self, run: &mut Run, lane: usize) -> Result<(), Violation> {
+        let Some(epoch) = Self::epoch_of(run, lane) else { return Ok(()) };
+        match self.begin(run, lane, epoch)? {
+            Told::ComeAgain => Ok(()),
+            Told::Definite(Err(refused)) => self.refused(run, refused),
+            Told::Definite(Ok((identity, id))) => {
+                let shard = &mut run.shards[lane];
+                shard.sent = Some(Sent { identity, id, value: shard.next });
+                self.has_read(run, lane, epoch)
+            }
+        }
+    }
+
+    /// A shard begins the transaction of its epoch.
+    pub(super) fn open(&mut self, run: &mut Run, lane: usize) -> Result<(), Violation> {
+        let Some(epoch) = Self::epoch_of(run, lane) else { return Ok(()) };
+        match self.begin(run, lane, epoch)? {
+            Told::Definite(Ok(_)) => self.reached.push("opened without a record"),
+            Told::Definite(Err(refused)) => return self.refused(run, refused),
+            Told::ComeAgain => {}
         }
         Ok(())
     }
 
-    fn write(
-        &mut self,
-        run: &mut Run,
-        lane: usize,
-        epoch: Epoch,
-        value: u64,
-    ) -> Result<Told<Result<(), Refused>>, Violation> {
+    /// What was sent is written; an epoch that waited for it is handed over.
+    pub(super) fn acknowledge(&mut self, run: &mut Run, lane: usize) -> Result<(), Violation> {
+        let shard = &run.shards[lane];
+        let (mut written, sent) = match (&shard.flushing, &shard.sent) {
+            (Some(flushing), _) => (flushing.written, flushing.sent.clone()),
+            (None, Some(sent)) => (shard.written, sent.clone()),
+            (None, None) => return Ok(()),
+        };
+        match self.write(run.nonce, lane, &mut written, &sent)? {
+            Told::ComeAgain => return Ok(()),
+            Told::Definite(Err(refused)) => return self.refused(run, refused),
+            Told::Definite(Ok(())) => {}
+        }
+        let shard = &mut run.shards[lane];
+        if let Some(flushing) = shard.flushing.take() {
+            self.reached.push("acknowledged behind a barrier");
+            return self.hand_over(run, lane, flushing.epoch, flushing.next, Some(written));
+        }
+        shard.sent = None;
+        shard.written = written;
+        Ok(())
+    }
+
+    fn refused(&mut self, run: &mut Run, Refused(code): Refused) -> Result<(), Violation> {
+        self.reached.push("fenced producer");
+        self.live(run, cohort::Input::Failed { why: format!("code {code}") })
+    }
+
+    fn has_read(&mut self, run: &mut Run, lane: usize, epoch: Epoch) -> Result<(), Violation> {
+        let shard = &mut run.shards[lane];
+        shard.next += 1;
+        if !std::mem::replace(&mut shard.touched, true) {
+            return self.live(run, cohort::Input::Touched { shard: shard_id(lane), epoch });
+        }
+        Ok(())
+    }
+
+    /// Begins a transaction, if none is begun: who writes it, and under which id.
+    fn begin(&mut self, run: &mut Run, lane: usize, epoch: Epoch) -> Answered<(Identity, TransactionalId)> {
         if run.shards[lane].writing.is_none() {
             if run.shards[lane].opening.is_none() {
                 // Not yet is back-pressure.
@@ -728,11 +876,13 @@ impl World {
                 run.shards[lane].opening = Some(open);
             }
             while let Some(open) = run.shards[lane].opening.clone().filter(|open| open.init) {
+                self.note_used_up(open.identity);
                 let own = (!open.is_fresh).then_some(open.identity);
                 match self.kafka().init(&open.transactional_id, own) {
                     Told::ComeAgain => return Ok(Told::ComeAgain),
                     Told::Definite(Err(refused)) => return Ok(Told::Definite(Err(refused))),
                     Told::Definite(Ok(identity)) => {
+                        self.check_identified(run.nonce, &open.transactional_id)?;
                         run.shards[lane].opening = Some(run.lanes[lane].identified(epoch, identity));
                     }
                 }
@@ -741,28 +891,64 @@ impl World {
             let open = run.shards[lane].opening.take().expect("it was just opened");
             run.shards[lane].writing = Some((open.identity, open.transactional_id));
         }
-        let (identity, id) = run.shards[lane].writing.clone().expect("it was just opened");
-        let (first, count) =
-            run.shards[lane].written.map_or((None, 0), |(first, _, count)| (Some(first), count));
+        Ok(Told::Definite(Ok(run.shards[lane].writing.clone().expect("it was just opened"))))
+    }
+
+    /// Produce of a record behind what a transaction has written.
+    fn write(
+        &mut self,
+        by: RunNonce,
+        lane: usize,
+        written: &mut Option<(i64, i64, u64)>,
+        sent: &Sent,
+    ) -> Answered<()> {
+        let count = written.map_or(0, |(_, _, count)| count);
         let sequence = i32::try_from(count).expect("a few");
-        Ok(match self.kafka().produce(&id, identity, sequence, value) {
+        Ok(match self.kafka().produce(&sent.id, sent.identity, sequence, sent.value) {
             Told::ComeAgain => Told::ComeAgain,
             Told::Definite(Err(refused)) => Told::Definite(Err(refused)),
             Told::Definite(Ok(offset)) => {
-                run.shards[lane].written = Some((first.unwrap_or(offset), offset, count + 1));
-                self.check_produced(run.nonce, lane, value)?;
+                *written = Some((written.map_or(offset, |(first, ..)| first), offset, count + 1));
+                self.check_produced(by, lane, sent.value)?;
                 Told::Definite(Ok(()))
             }
         })
     }
 
-    /// A barrier reaches a shard: everything is acknowledged, so it hands over at once.
+    fn note_used_up(&mut self, identity: Identity) {
+        if identity.producer_epoch >= LAST_PRODUCER_EPOCH {
+            self.reached.push("producer epochs used up");
+        }
+    }
+
+    /// A barrier reaches a shard, which hands over at once where everything is acknowledged.
     pub(super) fn meet(&mut self, run: &mut Run, lane: usize) -> Result<(), Violation> {
         let shard = &mut run.shards[lane];
         let Some((epoch, _)) = shard.barriers.pop_front() else { return Ok(()) };
         shard.touched = false;
-        let mut share = Share { positions: [(split(lane), position(shard.next))].into(), ..Share::default() };
-        if shard.writing.take().is_some() {
+        let (next, written) = (shard.next, shard.written.take());
+        let has_begun = shard.writing.take().is_some();
+        if has_begun {
+            run.lanes[lane].flushing(epoch);
+        }
+        if let Some(sent) = run.shards[lane].sent.take() {
+            run.shards[lane].flushing = Some(Flushing { epoch, next, written, sent });
+            return Ok(());
+        }
+        self.hand_over(run, lane, epoch, next, has_begun.then_some(written))
+    }
+
+    /// What a shard has of an epoch; `written`: of a transaction, if one was begun.
+    fn hand_over(
+        &mut self,
+        run: &mut Run,
+        lane: usize,
+        epoch: Epoch,
+        next: u64,
+        written: Option<Option<(i64, i64, u64)>>,
+    ) -> Result<(), Violation> {
+        let mut share = Share { positions: [(split(lane), position(next))].into(), ..Share::default() };
+        if let Some(written) = written {
             let partition = |(first_offset, last_offset, count)| HandlePartition {
                 topic: TOPIC.into(),
                 topic_id: TOPIC_ID,
@@ -772,21 +958,23 @@ impl World {
                 count,
                 digest: None,
             };
-            let written = shard.written.take().map(|part| Written {
+            let written = written.map(|part| Written {
                 started_ms: self.kafka.now_ms(),
                 deadline_ms: i64::MAX,
                 partitions: vec![partition(part)],
             });
-            run.lanes[lane].flushing(epoch);
             let handle = run.lanes[lane].flushed(epoch, written);
             let handle =
                 handle.map_err(|fault| Violation { property: INVARIANT, what: format!("{fault:?}") })?;
             run.lanes[lane].check().map_err(|broken| broken_rule(&broken))?;
             share.handles.extend(handle.map(|handle| PreparedHandle { handle, deadline_ms: u64::MAX }));
         }
-        let shard = ShardId(u32::try_from(lane).expect("a few"));
-        self.live(run, cohort::Input::ShardPrepared { shard, epoch, share })
+        self.live(run, cohort::Input::ShardPrepared { shard: shard_id(lane), epoch, share })
     }
+}
+
+fn shard_id(lane: usize) -> ShardId {
+    ShardId(u32::try_from(lane).expect("a few"))
 }
 
 fn broken_rule(broken: &hapax_commit::Broken) -> Violation {

@@ -14,6 +14,7 @@ use hapax_commit::{
     bookmark::{self, FoundOffset, Past},
     evidence::Described,
     present::Ids,
+    takeover::Sought,
 };
 use hapax_host::Deadline;
 use hapax_kafka::transaction::{self, ListFilter};
@@ -162,12 +163,13 @@ impl TransactionDecider {
         Ok(ours.next())
     }
 
-    /// Is genesis committed already, by another start or by one that died behind it?
-    pub(super) async fn has_genesis(&self, found: &[FoundOffset]) -> Result<bool, JobError> {
+    /// Is genesis committed already, by another start or by one that died behind it? Without a store there is nothing but the
+    /// offsets, and whoever finds some goes on from them.
+    pub(super) async fn sought(&self, found: &[FoundOffset]) -> Result<Sought, JobError> {
         if found.is_empty() {
             // A start that died before that has used this id alone, and committed nothing.
             return match bookmark::judge_past(&self.ids().lock, &self.looks) {
-                Past::None | Past::Interrupted => Ok(false),
+                Past::None | Past::Interrupted => Ok(Sought::Nothing),
                 Past::Known(id) => Err(self.known(&id)),
                 Past::Unanswered(id, why) => Err(self.unanswered(&id, &why)),
             };
@@ -178,19 +180,23 @@ impl TransactionDecider {
                 shard.positions.iter().all(|(split, at)| self.start.record.genesis.get(split) == Some(at));
             shard.epoch == Epoch::GENESIS && same
         });
-        match self.start.record_at {
-            RecordAt::Store { .. } if !at_genesis => Err(JobError::NeedsPerson {
-                code: Code::StoreLost,
-                message: format!(
-                    "job {}: the checkpoint store has a new record of the job, and the offsets of group {} say that it \
-                     has run before; with the former store back it goes on, take the store out of the file if it ran \
-                     without one, or begin anew with --fresh, which may write records a second time",
-                    self.start.plan.name,
-                    self.home.group()
-                ),
-                incident: None,
-            }),
-            RecordAt::Store { .. } | RecordAt::Nowhere { .. } | RecordAt::Offsets { .. } => Ok(true),
+        Ok(match self.start.record_at {
+            RecordAt::Store { .. } if !at_genesis => Sought::Beyond,
+            RecordAt::Store { .. } | RecordAt::Nowhere { .. } | RecordAt::Offsets { .. } => Sought::Genesis,
+        })
+    }
+
+    pub(super) fn store_is_not_its_own(&self) -> JobError {
+        JobError::NeedsPerson {
+            code: Code::StoreLost,
+            message: format!(
+                "job {}: the checkpoint store has a new record of the job, and the offsets of group {} say that it \
+                 has run before; with the former store back it goes on, take the store out of the file if it ran \
+                 without one, or begin anew with --fresh, which may write records a second time",
+                self.start.plan.name,
+                self.home.group()
+            ),
+            incident: None,
         }
     }
 

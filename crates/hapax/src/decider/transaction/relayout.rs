@@ -2,8 +2,9 @@
 //! that are there.
 //!
 //! Owns the order of a change. Every id that the job has ever had and those of the layout that follows are cleared, the lock
-//! first (`hapax_commit::takeover`, `hapax_commit::present`); then progress is read and judged, as at any start; and what it proves is told to the
-//! partitions, since bookmarks that follow do not name the transactions that those before were committed with.
+//! first (`hapax_commit::takeover`, `hapax_commit::present`); then progress is read and judged, as at any start; and what it
+//! proves is told to the partitions, since bookmarks that follow do not name the transactions that those before were
+//! committed with.
 //!
 //! ```text
 //! look -> clear, the lock first -> read, judge -> left-open partitions -> bookmarks of the next layout, committed -> told

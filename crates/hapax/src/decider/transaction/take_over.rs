@@ -15,7 +15,7 @@ use hapax_commit::{
     bookmark::{self, FoundOffset, Progress, ProgressFault},
     evidence::{Described, TransactionState},
     present,
-    takeover::{Effect, Expected, Goal, Input},
+    takeover::{self, Effect, Goal, Input},
 };
 use hapax_host::Deadline;
 use hapax_kafka::transaction::{self, EndTxnAnswer};
@@ -45,7 +45,7 @@ impl TransactionDecider {
         self.looks = Vec::new();
         let mut machine = TakeOver::new(goal, self.overwrites(), self.ids());
         loop {
-            debug_assert_eq!(machine.check(), Ok(()));
+            machine.check().map_err(|broken| JobError::Bug { what: format!("a take-over: {broken}") })?;
             let effect = machine.poll_effect().expect("a take-over asks for something until it is done");
             let input = match effect {
                 Effect::Look { ids } => {
@@ -64,36 +64,33 @@ impl TransactionDecider {
                     self.end_former_life(Cleared(cleared)).await?;
                     Input::LeftOpenEnded
                 }
-                Effect::Read { cleared, expected } => {
-                    Input::Read { found: self.read(goal, &Cleared(cleared), expected).await? }
+                Effect::SeekGenesis { cleared } => {
+                    let found = self.stable_offsets(&Cleared(cleared)).await?;
+                    Input::Sought(self.sought(&found).await?)
+                }
+                Effect::AwaitStable { cleared } => {
+                    self.stable_offsets(&Cleared(cleared)).await.map(|_| Input::Stable)?
+                }
+                Effect::ReadProgress { cleared } => {
+                    if goal == Goal::Change {
+                        self.start.crash.reach(Point::R1Cleared, Epoch::GENESIS);
+                    }
+                    let found = self.stable_offsets(&Cleared(cleared)).await?;
+                    self.progress = Some(self.judge(&found).await?);
+                    Input::ProgressRead
                 }
                 Effect::CommitGenesis { identity } => {
                     self.commit_genesis(identity).await?;
                     Input::GenesisCommitted
                 }
                 Effect::Record => self.record_genesis().await.map(|()| Input::Recorded)?,
+                Effect::Refuse => return Err(self.store_is_not_its_own()),
                 Effect::Done { cleared } => {
                     self.cleared = Some(Cleared(cleared));
                     return Ok(());
                 }
             };
             machine.step(input);
-        }
-    }
-
-    /// Reads the offsets, stable, and judges them by what they are read for. Are there any?
-    async fn read(&mut self, goal: Goal, cleared: &Cleared, expected: Expected) -> Result<bool, JobError> {
-        if goal == Goal::Change {
-            self.start.crash.reach(Point::R1Cleared, Epoch::GENESIS);
-        }
-        let found = self.stable_offsets(cleared).await?;
-        match expected {
-            Expected::Progress => {
-                self.progress = Some(self.judge(&found).await?);
-                Ok(true)
-            }
-            Expected::Genesis => self.has_genesis(&found).await,
-            Expected::Anything => Ok(!found.is_empty()),
         }
     }
 
@@ -157,24 +154,12 @@ impl TransactionDecider {
         Ok(Cleared(cleared.into_iter().collect::<Result<_, _>>()?))
     }
 
-    /// Aborts what coordinators call open, under its own identity, and keeps the answer as what they say of the id.
-    ///
-    /// InitProducerId aborts it, too, but a coordinator that has answered that does not tell how the transaction ended,
-    /// and offsets whose partition was not told (KAFKA-20734) would be waited for without end. Not on V1, where an abort
-    /// leaves the former run its identity: that run could begin another transaction under it and commit positions there
-    /// without the records that were aborted.
+    /// Aborts what is to be aborted before it is cleared, and keeps the answer as what coordinators say of the id.
     async fn abort_open(&mut self, ids: &[TransactionalId]) {
-        if self.version == TransactionVersion::V1 {
-            return;
-        }
-        let open = self.looks.iter().filter_map(|(id, described)| match described {
-            Described::Known { state: TransactionState::Ongoing, identity } if ids.contains(id) => {
-                Some((id.clone(), *identity))
-            }
-            Described::Known { .. } | Described::Forgotten | Described::Unanswered(_) => None,
-        });
+        let open = takeover::to_abort(self.version, &self.looks, ids);
         let this = &*self;
         let ends: Vec<_> = open
+            .into_iter()
             .map(|(id, identity)| async move {
                 let described = this.aborted(&id, identity).await;
                 (id, described)
