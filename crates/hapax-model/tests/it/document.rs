@@ -1,14 +1,16 @@
 //! `docs/model.md` has the same worlds, promises and mistakes as the model.
 
+#![expect(clippy::disallowed_methods, reason = "the files are this repository's own")]
+
 use hapax_model::check::{world::PROMISES, worlds};
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// Cells of the table under a heading, row by row, without its first two lines.
 fn table(heading: &str) -> Vec<Vec<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/model.md");
-    let text = fs::read_to_string(root).unwrap();
+    let text = fs::read_to_string(root).expect("the document is there");
     let (_, section) = text.split_once(&format!("\n## {heading}\n")).expect("there is such a heading");
-    let section = section.split("\n## ").next().unwrap();
+    let section = section.split("\n## ").next().expect("a split has a first part");
     let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
     let cells = |row: &str| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
     rows.map(cells).collect()
@@ -21,13 +23,14 @@ fn first_cells(heading: &str) -> Vec<String> {
 /// Of each mistake: what it does, and the world that catches it.
 fn mistakes() -> BTreeMap<String, (String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mutants");
-    let patches = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let patches = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a file").path());
     let mistake = |path: std::path::PathBuf| {
-        let text = fs::read_to_string(&path).unwrap();
+        let text = fs::read_to_string(&path).expect("a patch");
         let mut lines = text.lines().map(str::to_owned);
-        let (what, world) = (lines.next().unwrap(), lines.next().unwrap());
-        let world = world.strip_prefix("world: ").unwrap().to_owned();
-        (path.file_stem().unwrap().to_str().unwrap().to_owned(), (what, world))
+        let (what, world) = lines.next().zip(lines.next()).expect("a patch says what it does, and its world");
+        let world = world.strip_prefix("world: ").expect("the second line names the world").to_owned();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).expect("its name");
+        (name.to_owned(), (what, world))
     };
     patches.map(mistake).collect()
 }
