@@ -10,6 +10,7 @@ const NONE: Faults = Faults {
     moves: 0,
     lost: 0,
     late: 0,
+    late_ends: 0,
     slow: 0,
     restarts: 0,
     unacknowledged: 0,
@@ -33,6 +34,7 @@ fn base(
         allowed: &Strategy::DEFAULT,
         sources_go_back: true,
         repairs: true,
+        sleeps_after: 0,
         singly: false,
         used_up: false,
         faults,
@@ -108,6 +110,17 @@ fn one_lane() -> Vec<Config> {
             used_up: true,
             ..base("epochs used up and crash, V2", V2, CRASH, &["producer epochs used up", "resumed"])
         },
+        Config {
+            inputs: 1,
+            used_up: true,
+            allowed: &[Strategy::Resume, Strategy::Rewrite],
+            ..base(
+                "epochs used up and written again, V2",
+                V2,
+                TIME_OUT,
+                &["producer epochs used up", "written again"],
+            )
+        },
         base("crash, V1", V1, Faults { crashes: 2, ..NONE }, resumed),
         base("crash, V2", V2, Faults { crashes: 2, ..NONE }, resumed),
         base("time-out, V1", V1, TIME_OUT, rewound),
@@ -121,11 +134,13 @@ fn one_lane() -> Vec<Config> {
         Config {
             inputs: 4,
             singly: true,
+            sleeps_after: 3,
             ..base("zombie that sleeps, V1", V1, zombie, &["fenced zombie", "fenced producer", "pruned"])
         },
         Config {
             inputs: 4,
             singly: true,
+            sleeps_after: 3,
             ..base("zombie that sleeps, V2", V2, zombie, &["fenced zombie", "fenced producer", "pruned"])
         },
         Config {
@@ -231,39 +246,26 @@ fn two_lanes() -> Vec<Config> {
     use Strategy::{Resume, Rewind};
     use TransactionVersion::{V1, V2};
     let two = |world| Config { lanes: 2, inputs: 1, ..world };
-    let mixed = &["rewound", "written again", "resumed", "time-out"];
-    let ended = Faults { late: 1, time_outs: 1, ..NONE };
+    let aged = Faults { time_outs: 1, ..NONE };
+    let mixed = &["rewound", "written again", "time-out"];
     let resumed = &["resumed", "found committed"];
+    let empty = Faults { empty: 1, ..NONE };
     vec![
-        two(base(
-            "two lanes, nothing written, V1",
-            V1,
-            Faults { empty: 1, ..NONE },
-            &["opened without a record"],
-        )),
-        two(base(
-            "two lanes, nothing written, V2",
-            V2,
-            Faults { empty: 1, ..NONE },
-            &["opened without a record"],
-        )),
+        two(base("two lanes, nothing written, V1", V1, empty, &["opened without a record"])),
+        two(base("two lanes, nothing written, V2", V2, empty, &["opened without a record"])),
         two(base("two lanes, crash, V1", V1, CRASH, resumed)),
         two(base("two lanes, crash, V2", V2, CRASH, resumed)),
+        two(base("two lanes, time-out, V1", V1, aged, mixed)),
+        two(base("two lanes, time-out, V2", V2, aged, mixed)),
+        Config {
+            allowed: &[Resume, Rewind],
+            ..two(base("two lanes, no repair, V2", V2, aged, &["rewound", "time-out", "a person is called"]))
+        },
         two(base(
             "two lanes, late EndTxn and time-out, V2",
             V2,
-            ended,
+            Faults { late_ends: 1, ..aged },
             &["late EndTxn", "rewound", "written again"],
         )),
-        Config {
-            allowed: &[Resume, Rewind],
-            ..two(base(
-                "two lanes, no repair, V2",
-                V2,
-                TIME_OUT,
-                &["rewound", "resumed", "a person is called"],
-            ))
-        },
-        two(base("two lanes, time-out, V2", V2, TIME_OUT, mixed)),
     ]
 }

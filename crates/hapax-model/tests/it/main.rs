@@ -1,5 +1,6 @@
 //! Integration tests of the evidence itself.
 
 mod check;
+mod document;
 #[cfg(feature = "sim")]
 mod sim;

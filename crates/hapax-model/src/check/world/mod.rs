@@ -5,8 +5,9 @@
 //! world may have answers that are held back too. Requests that a run has given up, or died over, arrive later or never.
 //!
 //! What keeps it finite: time stands still but for time-outs, faults are counted, and a look is repeated only after
-//! something has changed. What keeps it small: reads of one run come in the order of their ids, and so do the requests that
-//! clear ids, in one or the other direction, which is drawn when the run starts.
+//! something has changed. What keeps it small: reads of one run come in the order of their ids, and so do requests that clear
+//! ids, requests that end transactions, and barriers that shards meet, in one or the other direction, which is drawn when
+//! the run starts.
 
 mod oracle;
 mod run;
@@ -64,6 +65,8 @@ pub struct Config {
     pub sources_go_back: bool,
     /// Can `rewrite` and `replay` find every record?
     pub repairs: bool,
+    /// How many records of each input a run has read at least before another starts beside it.
+    pub sleeps_after: u64,
     /// Has an epoch one record of a shard, and never more?
     pub singly: bool,
     /// Are the ids' producer epochs nearly used up?
@@ -89,6 +92,8 @@ pub struct Faults {
     pub lost: u8,
     /// A request is on its way for longer than anybody waits.
     pub late: u8,
+    /// An EndTxn is on its way for longer than anybody waits.
+    pub late_ends: u8,
     /// An answer to a look is heard after others.
     pub slow: u8,
     /// A run does not wait for a put that is on its way: it fails, and the process starts another.
@@ -102,7 +107,7 @@ pub struct Faults {
 /// Something that may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A run begins with a claim; `up`: it clears its ids in ascending order.
+    /// A run begins with a claim; `up`: it goes through ids and lanes in ascending order.
     Start {
         /// In ascending order?
         up: bool,
@@ -381,7 +386,10 @@ impl World {
                 self.with(run, |world, run| world.lose(run, task))?;
             }
             Step::Delay(run, task) => {
-                self.left.late -= 1;
+                match self.left.late_ends {
+                    0 => self.left.late -= 1,
+                    _ => self.left.late_ends -= 1,
+                }
                 self.with(run, |world, run| world.delay(run, task))?;
             }
             Step::Hold(run, task) => {
@@ -448,7 +456,13 @@ impl search::World for World {
             return Vec::new();
         }
         let mut steps = Vec::new();
-        if self.runs.is_empty() || (self.left.zombies > 0 && self.runs.len() == 1) {
+        let has_read = |run: &Run| {
+            let read = run.shards.iter().map(|shard| shard.next).min();
+            read.unwrap_or_default() >= self.config.sleeps_after
+        };
+        let joins =
+            self.left.zombies > 0 && self.runs.len() == 1 && self.runs.iter().all(|run| has_read(run));
+        if self.runs.is_empty() || joins {
             steps.extend([Step::Start { up: true }, Step::Start { up: false }]);
         }
         for (index, run) in self.runs.iter().enumerate() {
@@ -512,7 +526,7 @@ impl search::World for World {
         let of_run = |run: usize| format!("run {}", self.runs[run].nonce.0);
         let task = |run: usize, task: usize| self.runs[run].tasks[task].in_words();
         match *step {
-            Step::Start { up } => format!("a run starts, and clears {}", if up { "up" } else { "down" }),
+            Step::Start { up } => format!("a run starts, and goes {}", if up { "up" } else { "down" }),
             Step::Crash(run) => format!("{} dies", of_run(run)),
             Step::Do(run, at) => format!("{}: {}", of_run(run), task(run, at)),
             Step::Lose(run, at) => format!("{}: {}, and the answer is lost", of_run(run), task(run, at)),

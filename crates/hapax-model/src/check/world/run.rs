@@ -75,7 +75,7 @@ pub(super) struct Run {
     pub(super) is_over: bool,
     /// It began with a lane aborted and none committed, in a job that can go back.
     pub(super) must_go_back: bool,
-    /// Does it clear its ids in ascending order?
+    /// Does it go through its ids and lanes in ascending order?
     up: bool,
     /// What the broker was like when a look at an id found it ending.
     looked: BTreeMap<IdAt, u64>,
@@ -160,13 +160,15 @@ impl Run {
         waiting.any(|(other, _)| self.comes_before(&other, &lane))
     }
 
-    /// Reads come one after the other, and so do requests that clear or end: is this task's turn?
+    /// Reads come one after the other, and so do requests that clear and requests that end: is this task's turn?
     fn has_turn(&self, task: &Task) -> bool {
         let key = task.turn();
         let others = || self.tasks.iter().map(Task::turn);
         match &key {
             Turn::Any => true,
-            Turn::Read(at) => others().all(|other| !matches!(&other, Turn::Read(other) if other < at)),
+            Turn::Read(at) => {
+                others().all(|other| !matches!(&other, Turn::Read(other) if self.comes_before(other, at)))
+            }
             Turn::Clear(at) => {
                 others().all(|other| !matches!(&other, Turn::Clear(other) if self.comes_before(other, at)))
             }
@@ -295,7 +297,8 @@ impl World {
         if self.left.lost > 0 && (is_end || is_put || is_write) {
             steps.push(Step::Lose(index, at));
         }
-        if self.left.late > 0 && (is_end || is_put) {
+        let late_put = self.left.late > 0 && is_put;
+        if late_put || (is_end && self.left.late + self.left.late_ends > 0) {
             steps.push(Step::Delay(index, at));
         }
         if self.left.slow > 0 && matches!(task, Task::Recover(Effect::Look { .. } | Effect::ReadBack { .. }))
