@@ -98,13 +98,19 @@ impl ChainView {
         Self::default()
     }
 
-    /// Reads a whole chain, in ascending order.
+    /// Reads a whole chain, in ascending order. A claim whose put came so late that its number had been filled and pruned by
+    /// then is none.
     ///
     /// # Errors
     /// Whatever no run of this protocol writes, and slots that are missing without having been pruned.
     pub fn read<'a>(slots: impl IntoIterator<Item = &'a Slot>) -> Result<Self, ChainFault> {
+        let slots: Vec<&Slot> = slots.into_iter().collect();
         let mut view = Self::empty();
-        slots.into_iter().try_for_each(|slot| view.apply(slot))?;
+        for (at, slot) in slots.iter().enumerate() {
+            if !is_late_claim(slot, &slots[at + 1..]) {
+                view.apply(slot)?;
+            }
+        }
         match view.gap {
             Some(slot) if view.settled.is_none() => Err(ChainFault::Missing { slot }),
             Some(_) | None => Ok(view),
@@ -263,4 +269,12 @@ impl ChainView {
         self.settled = None;
         self.newest_handles.clear();
     }
+}
+
+/// Is this a claim that was put into the hole which a pruned slot has left? The run at work goes on behind it, and it does
+/// not behind a claim that came in its turn: its put of that very number has met it.
+fn is_late_claim(slot: &Slot, behind: &[&Slot]) -> bool {
+    let is_claim = |slot: &Slot| matches!(slot.body, SlotBody::Claim(_));
+    let next = behind.iter().find(|slot| !is_claim(slot));
+    is_claim(slot) && next.is_some_and(|next| next.generation < slot.generation)
 }

@@ -1,7 +1,7 @@
 //! What a chain means, and what is refused as damage.
 
 use crate::fixture::{Slots, at, finished, handle, identity, job, lane, manifest, positions, proven, void};
-use hapax_commit::{ChainFault, Epoch, Handle, SlotBody, SlotNumber};
+use hapax_commit::{ChainFault, Epoch, Generation, Handle, SlotBody, SlotNumber};
 use std::collections::BTreeSet;
 
 fn numbers(slots: &[SlotNumber]) -> Vec<u64> {
@@ -98,11 +98,11 @@ fn a_finished_job_is_finished_for_good() {
 #[test]
 fn a_slot_of_an_older_run_behind_a_newer_claim_is_refused() {
     let old = Slots::claimed().decide(1);
-    let mut chain = Slots::claimed().claim(2);
-    let stray = hapax_commit::Slot { number: SlotNumber(3), ..old.all[1].clone() };
+    let mut chain = Slots::claimed().claim(2).decide(1);
+    let stray = hapax_commit::Slot { number: SlotNumber(4), ..old.all[1].clone() };
     chain.all.push(stray);
     let fault = chain.read().unwrap_err();
-    assert!(matches!(fault, ChainFault::Foreign { slot: SlotNumber(3), .. }), "{fault}");
+    assert!(matches!(fault, ChainFault::Foreign { slot: SlotNumber(4), .. }), "{fault}");
 }
 
 #[test]
@@ -228,6 +228,34 @@ fn a_late_copy_of_a_pruned_slot_does_not_make_its_handles_the_newest() {
     let newest = chain.clone().without(&pruned).view();
     let late_copy = chain.without(&[3, 4, 5, 6, 7]).view();
     assert_eq!(late_copy.newest_handles().collect::<Vec<_>>(), newest.newest_handles().collect::<Vec<_>>());
+}
+
+/// Another start reads the chain, and its put of a claim takes so long that the run at work has filled that number and pruned
+/// it. The claim lands in the hole, behind which the run at work goes on.
+#[test]
+fn a_claim_that_lands_where_a_slot_was_pruned_is_none() {
+    let mut chain = Slots::claimed();
+    for epoch in 1..9 {
+        chain = chain.decide(epoch);
+    }
+    let pruned = numbers(&chain.view().prunable(2));
+    let whole = chain.clone().without(&pruned).view();
+    let late = |number: u64| {
+        let mut chain = chain.clone().without(&pruned);
+        let claim = Slots::claimed().claim(2).all[1].clone();
+        let claim =
+            hapax_commit::Slot { number: SlotNumber(number), generation: Generation(number), ..claim };
+        chain.all.push(claim);
+        chain.all.sort_by_key(|slot| slot.number);
+        chain
+    };
+    for &number in &pruned {
+        let view = late(number).view();
+        assert_eq!(view, whole, "late at {number}");
+        // The run at work and whoever comes after it go on.
+        let next = late(number).all.iter().map(|slot| slot.number.0).max().unwrap();
+        assert_eq!(view.next_slot(), SlotNumber(next + 1));
+    }
 }
 
 #[test]

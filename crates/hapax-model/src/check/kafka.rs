@@ -33,7 +33,11 @@ use kafka_protocol::{
         Compression, Record, RecordBatchDecoder, RecordBatchEncoder, RecordEncodeOptions, TimestampType,
     },
 };
-use std::{cell::Cell, collections::BTreeSet, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    rc::Rc,
+};
 
 /// The topic that every lane writes, lane n to partition n.
 pub(super) const TOPIC: &str = "out";

@@ -144,6 +144,12 @@ impl CheckpointDecider {
             let number = self.view.next_slot();
             let slot = self.slot(number, Generation(number.0), SlotBody::Claim(self.ids()));
             match self.start.chain.put(&slot).await {
+                PutOutcome::Stored if self.is_behind(number).await? => {
+                    tracing::warn!(
+                        job = %self.start.plan.name, slot = number.0,
+                        "the claim came so late that its slot had been filled and pruned: it is none, and is put again"
+                    );
+                }
                 PutOutcome::Stored => {
                     self.named_behind = self.view.last_epoch();
                     self.apply(&slot)?;
@@ -170,6 +176,13 @@ impl CheckpointDecider {
                 limits::CLAIM_TRIES
             ),
         })
+    }
+
+    /// Are there slots behind this one? A number that is pruned can be put again.
+    async fn is_behind(&self, number: SlotNumber) -> Result<bool, JobError> {
+        let last = self.start.chain.last_number().await;
+        let attempted = || format!("job {}: looking behind its claim in slot {number}", self.start.plan.name);
+        Ok(last.map_err(|error| JobError::store(attempted(), error))?.is_some_and(|last| last > number))
     }
 
     /// Reads the chain to its end.

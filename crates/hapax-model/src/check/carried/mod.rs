@@ -6,7 +6,7 @@
 //! in the worlds with a chain; a request that its sender has given up, or died over, arrives later or never.
 //!
 //! What keeps it small: ids are cleared in ascending or in descending order, which is drawn when the run starts; looks at
-//! ids are one step, since nothing but the way in which a transaction is aborted depends on them.
+//! ids are one step, since what is read later, listing and offsets, only gains over them.
 
 mod run;
 mod worlds;
@@ -19,10 +19,12 @@ use super::{
 };
 use hapax_commit::{
     Bookmark, Epoch, Identity, LaneId, Name, Position, Positions, Reading, ShardId, SplitId,
-    TransactionVersion, TransactionalId, bookmark,
+    TransactionVersion, TransactionalId,
+    bookmark::{self, Progress},
     evidence::{Described, TransactionState},
     ledger::Carrier,
     present::Ids,
+    takeover::Goal,
 };
 use run::{Machine, Run, Task};
 use std::{
@@ -60,8 +62,12 @@ pub struct Config {
     pub version: TransactionVersion,
     /// Nobody has run the job before.
     pub is_new: bool,
-    /// Each run commits its offsets again before it has read anything.
+    /// A store tells whether the job has begun; without one its offsets do.
+    pub store: bool,
+    /// Each run commits its offsets again before it has read anything, as the product does.
     pub recommits: bool,
+    /// A shard reads on only when its epoch is recorded, so that ids come round with few records.
+    pub singly: bool,
     /// Faults.
     pub faults: Faults,
     /// What has to happen on some way through it, or it shows less than it seems to.
@@ -75,6 +81,8 @@ pub struct Faults {
     pub crashes: u8,
     /// A run starts although another one goes on.
     pub zombies: u8,
+    /// Somebody puts another layout in the place of the one that there is.
+    pub changes: u8,
     /// What a shard has open is aborted for its age.
     pub time_outs: u8,
     /// Another coordinator takes over.
@@ -88,8 +96,18 @@ pub struct Faults {
 /// Something that may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A run begins; `up`: it clears ids in ascending order.
+    /// A run begins, where there is none; `up`: it clears ids in ascending order.
     Start {
+        /// In ascending order?
+        up: bool,
+    },
+    /// A run begins beside another one.
+    StartBeside {
+        /// In ascending order?
+        up: bool,
+    },
+    /// A change of the layout begins.
+    Change {
         /// In ascending order?
         up: bool,
     },
@@ -124,6 +142,10 @@ pub struct World {
     /// EndTxn(commit) of dead runs.
     late: Vec<Carrier>,
     next_run: u64,
+    /// The store's record that the job has begun.
+    is_recorded: bool,
+    /// The topic of its own, which a job makes before it commits genesis.
+    has_topic: bool,
     left: Faults,
     reached: Vec<&'static str>,
     fingerprint: u64,
@@ -165,6 +187,8 @@ impl World {
             runs: Vec::new(),
             late: Vec::new(),
             next_run: 1,
+            is_recorded: !config.is_new,
+            has_topic: !config.is_new,
             left: config.faults,
             reached: Vec::new(),
             fingerprint: 0,
@@ -184,7 +208,7 @@ impl World {
         let Told::Definite(Ok(identity)) = self.kafka().init(&ids.lock, None) else {
             unreachable!("nobody has the id")
         };
-        let offsets = self.genesis(identity);
+        let offsets = self.beginning(1, identity, &vec![0; self.config.shards]);
         assert_eq!(self.kafka().send_offsets(&ids.lock, identity, &offsets), Told::Definite(Ok(())));
         let version = self.config.version;
         let _ = self.kafka().end(&ids.lock, identity, version, true);
@@ -200,18 +224,19 @@ impl World {
         Ids::of(&job(), &cluster(), u32::try_from(self.config.shards).expect("a few"))
     }
 
-    /// Every shard at its first record.
-    fn genesis(&self, by: Identity) -> Vec<Offset> {
-        (0..self.config.shards).map(|shard| self.offset(shard, Epoch::GENESIS, by, 0)).collect()
+    /// What a layout begins with.
+    fn beginning(&self, layout: u32, by: Identity, positions: &[u64]) -> Vec<Offset> {
+        let at = |(shard, next): (usize, &u64)| self.offset(layout, shard, Epoch::GENESIS, by, *next);
+        positions.iter().enumerate().map(at).collect()
     }
 
-    fn offset(&self, shard: usize, epoch: Epoch, by: Identity, next: u64) -> Offset {
+    fn offset(&self, layout: u32, shard: usize, epoch: Epoch, by: Identity, next: u64) -> Offset {
         let count = u32::try_from(self.config.shards).expect("a few");
         let position = Position { next, leader_epoch: None, topic_id: None, file: None, end: None };
         let mark = Bookmark {
             job: job(),
             cluster: Some(cluster()),
-            layout: 1,
+            layout,
             shards: count,
             most: 0,
             splits: count,
@@ -227,23 +252,27 @@ impl World {
         }
     }
 
-    /// How far each shard is, by what is committed; none where the job has not begun.
-    fn committed_positions(&self) -> Option<Result<Vec<u64>, String>> {
+    /// What is committed of the job's progress; none where it has not begun.
+    fn progress(&self) -> Option<Result<Progress, String>> {
         let standing = self.kafka.committed_offsets(JOB);
         if standing.found.is_empty() {
             return None;
         }
         let progress = bookmark::read_progress(&job(), bookmark::Home::Group, &standing.found);
-        Some(progress.map_err(|fault| fault.to_string()).map(|progress| {
-            let positions = progress.positions();
-            (0..self.config.shards).map(|shard| positions[&split(shard)].next).collect()
-        }))
+        Some(progress.map_err(|fault| fault.to_string()))
+    }
+
+    /// How far each shard is.
+    fn positions(&self, progress: &Progress) -> Vec<u64> {
+        let positions = progress.positions();
+        (0..self.config.shards).map(|shard| positions[&split(shard)].next).collect()
     }
 
     fn take_fingerprint(&mut self) {
         let late = self.late.iter().fold(0_u64, |sum, one| sum.wrapping_add(fingerprint_of(one)));
         let runs: Vec<u64> = self.runs.iter().map(|run| run.fingerprint()).collect();
-        self.fingerprint = fingerprint_of(&(self.kafka.fingerprint(), late, runs, self.left));
+        let known = (self.is_recorded, self.has_topic);
+        self.fingerprint = fingerprint_of(&(self.kafka.fingerprint(), late, runs, known, self.left));
     }
 
     /// After every step: what is committed is the input up to the position that is committed, once and in order.
@@ -251,10 +280,15 @@ impl World {
         if self.kafka.fingerprint() == before.kafka.fingerprint() {
             return Ok(());
         }
-        let positions = match self.committed_positions() {
+        let positions = match self.progress() {
             None => vec![0; self.config.shards],
-            Some(Ok(positions)) => positions,
             Some(Err(what)) => return Err(Violation { property: NOT_NEEDLESSLY, what }),
+            Some(Ok(progress)) => {
+                if let Some(Ok(before)) = before.progress() {
+                    check_number(&before, &progress)?;
+                }
+                self.positions(&progress)
+            }
         };
         positions.into_iter().enumerate().try_for_each(|(shard, end)| self.check_output(shard, end))
     }
@@ -304,11 +338,15 @@ impl World {
     /// What a dead run has sent may still arrive, if the world has such delays.
     fn bury(&mut self, run: Run) {
         for task in run.tasks {
-            let (Task::End { carrier, .. } | Task::EndGenesis { carrier }) = task else { continue };
-            if self.left.late > 0 && !self.late.contains(&carrier) {
-                self.left.late -= 1;
-                self.late.push(carrier);
-            }
+            let (Task::End { carrier, .. } | Task::EndBeginning { carrier }) = task else { continue };
+            self.delay(carrier);
+        }
+    }
+
+    fn delay(&mut self, carrier: Carrier) {
+        if self.left.late > 0 && !self.late.contains(&carrier) {
+            self.left.late -= 1;
+            self.late.push(carrier);
         }
     }
 
@@ -333,9 +371,14 @@ impl World {
 
     fn act(&mut self, step: Step) -> Result<(), Violation> {
         match step {
-            Step::Start { up } => {
-                self.left.zombies -= u8::from(!self.runs.is_empty());
-                self.start(up)?;
+            Step::Start { up } => self.start(up, Goal::Write)?,
+            Step::StartBeside { up } => {
+                self.left.zombies -= 1;
+                self.start(up, Goal::Write)?;
+            }
+            Step::Change { up } => {
+                self.left.changes -= 1;
+                self.start(up, Goal::Change)?;
             }
             Step::Crash(run) => {
                 self.left.crashes -= 1;
@@ -381,8 +424,13 @@ impl search::World for World {
 
     fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
-        if self.runs.is_empty() || (self.left.zombies > 0 && self.runs.len() == 1) {
-            steps.extend([Step::Start { up: true }, Step::Start { up: false }]);
+        match self.runs.len() {
+            0 => steps.extend([true, false].map(|up| Step::Start { up })),
+            1 if self.left.zombies > 0 => steps.extend([true, false].map(|up| Step::StartBeside { up })),
+            _ => {}
+        }
+        if self.left.changes > 0 && self.runs.len() <= 1 && self.progress().is_some() {
+            steps.extend([true, false].map(|up| Step::Change { up }));
         }
         for (index, run) in self.runs.iter().enumerate() {
             self.steps_of(index, run, &mut steps);
@@ -410,7 +458,12 @@ impl search::World for World {
 
     fn is_fault(step: &Step) -> bool {
         match step {
-            Step::Crash(_) | Step::Lose(..) | Step::TimeOut | Step::Move => true,
+            Step::Crash(_)
+            | Step::StartBeside { .. }
+            | Step::Change { .. }
+            | Step::Lose(..)
+            | Step::TimeOut
+            | Step::Move => true,
             Step::Start { .. }
             | Step::Do(..)
             | Step::Tick(..)
@@ -436,7 +489,9 @@ impl search::World for World {
     fn tell(&self, step: &Step) -> String {
         let of_run = |run: usize| format!("run {}", self.runs[run].number);
         match *step {
-            Step::Start { up } => format!("a run starts, and clears {}", if up { "up" } else { "down" }),
+            Step::Start { up } => format!("a run starts, and clears {}", in_order(up)),
+            Step::StartBeside { up } => format!("a run starts beside it, and clears {}", in_order(up)),
+            Step::Change { up } => format!("a change of the layout starts, and clears {}", in_order(up)),
             Step::Crash(run) => format!("{} dies", of_run(run)),
             Step::Do(run, at) => format!("{}: {}", of_run(run), self.runs[run].tasks[at].in_words()),
             Step::Lose(run, at) => {
@@ -460,7 +515,7 @@ impl search::World for World {
         for shard in 0..self.config.shards {
             story.push_str(&format!("  partition {shard}: {:?}\n", self.kafka.log(shard)));
         }
-        story.push_str(&format!("  offsets: {:?}\n", self.committed_positions()));
+        story.push_str(&format!("  offsets: {:?}\n", self.progress()));
         for id in self.ids().all() {
             story.push_str(&format!("  {id}: {:?}\n", self.kafka.describe(&id)));
         }
@@ -470,4 +525,23 @@ impl search::World for World {
         }
         story
     }
+}
+
+fn in_order(up: bool) -> &'static str {
+    if up { "up" } else { "down" }
+}
+
+/// An epoch's number is committed once in a layout, and layouts follow each other.
+fn check_number(before: &Progress, after: &Progress) -> Result<(), Violation> {
+    let broken = |what: String| Err(Violation { property: NONE_TWICE, what });
+    if after.layout < before.layout {
+        return broken(format!("layout {} is committed over {}", after.layout, before.layout));
+    }
+    for (shard, now) in &after.shards {
+        let was = before.shards.get(shard).filter(|_| after.layout == before.layout);
+        if was.is_some_and(|was| was.by != now.by && was.epoch >= now.epoch) {
+            return broken(format!("shard {shard}: epoch {} is committed over another one", now.epoch));
+        }
+    }
+    Ok(())
 }

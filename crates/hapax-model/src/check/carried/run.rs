@@ -1,11 +1,12 @@
 //! One run: carries out what the take-over and the ledgers ask for.
 //!
 //! It stands for the shells of the product, in as few steps as requests can be seen apart. Whether offsets may change and
-//! what they are is one step: every id is cleared by then, so nobody who is not a newer run comes in between.
+//! what they are is one step: where they are read as progress every id is cleared, so nobody but a newer run comes in
+//! between; where a genesis is sought, whatever is there by then counts.
 
 use super::{
     super::{
-        kafka::{Refused, Told},
+        kafka::{Offset, Refused, Told},
         search::Violation,
     },
     INVARIANT, JOB, NOT_NEEDLESSLY, Step, World, cluster, fingerprint_of, job, lane_id, shard_id, split,
@@ -14,10 +15,10 @@ use hapax_commit::{
     Epoch, HandlePartition, Identity, Lane, LaneConfig, Ledger, Naming, TakeOver, TransactionVersion,
     TransactionalId,
     bookmark::{self, Past},
-    evidence::{Described, EndTxnAnswer, PartitionEnd, TransactionState},
+    evidence::{Described, EndTxnAnswer, PartitionEnd},
     lane::{OpenWith, Outcome},
     ledger::{self, Carrier, End, Flushed},
-    takeover::{self, Cleared, Expected, Goal},
+    takeover::{self, Cleared, Goal, Sought},
 };
 use std::collections::BTreeMap;
 
@@ -40,12 +41,17 @@ pub(super) enum Task {
         identity: Identity,
     },
     Init(TransactionalId),
-    Read(Expected),
-    SendGenesis(Identity),
-    EndGenesis {
+    /// Whether the store has a record that it has begun.
+    AskBegun,
+    SeekGenesis,
+    ReadProgress,
+    /// Of a layout: genesis, or what a change has made of the one before.
+    SendBeginning(Identity),
+    EndBeginning {
         carrier: Carrier,
     },
-    TellGenesis,
+    TellBeginning,
+    Record,
     SendOffsets {
         shard: usize,
         epoch: Epoch,
@@ -74,8 +80,9 @@ pub(super) struct Run {
     shards: Vec<Shard>,
     /// Does it clear ids in ascending order?
     up: bool,
-    /// Were there offsets when it started?
-    has_begun: bool,
+    goal: Goal,
+    /// The layout that the offsets told of when it started, if there were any.
+    layout: Option<u32>,
     looks: Vec<(TransactionalId, Described)>,
     cleared: Cleared,
     /// Of each shard the newest committed epoch and the next record, as they were read.
@@ -100,7 +107,7 @@ struct Shard {
 impl Run {
     pub(super) fn fingerprint(&self) -> u64 {
         let tasks = self.tasks.iter().fold(0_u64, |sum, task| sum.wrapping_add(fingerprint_of(task)));
-        let start = (self.up, self.has_begun, &self.looks, &self.cleared, &self.progress);
+        let start = (self.up, self.goal, self.layout, &self.looks, &self.cleared, &self.progress);
         fingerprint_of(&(self.number, &self.machine, tasks, &self.lanes, &self.shards, start))
     }
 
@@ -132,10 +139,15 @@ impl Task {
             Self::JudgePast => "asks whether the job has run before".into(),
             Self::Abort { id, identity } => format!("EndTxn {id} {identity} commit false"),
             Self::Init(id) => format!("InitProducerId {id}"),
-            Self::Read(expected) => format!("reads offsets, expects {expected:?}"),
-            Self::SendGenesis(identity) => format!("sends the offsets of genesis as {identity}"),
-            Self::EndGenesis { carrier } => format!("EndTxn of genesis as {}", carrier.identity),
-            Self::TellGenesis => "sees that genesis is told".into(),
+            Self::AskBegun => "asks the store whether the job has begun".into(),
+            Self::SeekGenesis => "reads offsets, to find a genesis".into(),
+            Self::ReadProgress => "reads offsets".into(),
+            Self::SendBeginning(identity) => format!("sends what a layout begins with as {identity}"),
+            Self::EndBeginning { carrier } => {
+                format!("EndTxn of a layout's beginning as {}", carrier.identity)
+            }
+            Self::TellBeginning => "sees that a layout's beginning is told".into(),
+            Self::Record => "records that the job has begun".into(),
             Self::SendOffsets { shard, epoch, carrier, next } => {
                 format!(
                     "sends the offset of shard {shard} behind {next} in {} of epoch {epoch}",
@@ -162,10 +174,10 @@ fn broken_rule(broken: &hapax_commit::Broken) -> Violation {
 
 impl World {
     /// Reads what stands beside the offsets, and begins to take over.
-    pub(super) fn start(&mut self, up: bool) -> Result<(), Violation> {
+    pub(super) fn start(&mut self, up: bool, goal: Goal) -> Result<(), Violation> {
         let number = self.next_run;
         self.next_run += 1;
-        let machine = TakeOver::new(Goal::Write, false, self.ids());
+        let machine = TakeOver::new(goal, false, self.ids());
         let mut run = Run {
             number,
             machine: Machine::TakeOver(Box::new(machine)),
@@ -174,7 +186,8 @@ impl World {
             is_over: false,
             shards: Vec::new(),
             up,
-            has_begun: self.committed_positions().is_some(),
+            goal,
+            layout: self.progress().and_then(Result::ok).map(|progress| progress.layout),
             looks: Vec::new(),
             cleared: Cleared::new(),
             progress: Vec::new(),
@@ -201,7 +214,9 @@ impl World {
                 if of.barrier.is_some() {
                     steps.push(Step::Meet(index, shard));
                 }
-                if of.next < self.config.inputs {
+                let waits =
+                    self.config.singly && (of.touched || of.barrier.is_some() || !run.tasks.is_empty());
+                if of.next < self.config.inputs && !waits {
                     steps.push(Step::Work(index, shard));
                 }
             }
@@ -215,7 +230,7 @@ impl World {
     fn is_worth_asking(&self, task: &Task) -> bool {
         let all: Vec<usize> = (0..self.config.shards).collect();
         match task {
-            Task::Read(_) | Task::TellGenesis => self.is_stable(&all),
+            Task::SeekGenesis | Task::ReadProgress | Task::TellBeginning => self.is_stable(&all),
             Task::Tell { shard, carrier, .. } => self.is_told(*shard, carrier),
             _ => true,
         }
@@ -259,27 +274,51 @@ impl World {
             Task::Abort { id, identity } => {
                 match self.kafka().end(&id, identity, TransactionVersion::V2, false) {
                     Told::ComeAgain => run.tasks.push(Task::Abort { id, identity }),
-                    Told::Definite(_) => run.tasks.push(Task::Init(id)),
+                    Told::Definite(_) => {
+                        let described = self.kafka.describe(&id);
+                        run.looks
+                            .iter_mut()
+                            .filter(|(at, _)| *at == id)
+                            .for_each(|(_, look)| *look = described.clone());
+                        run.tasks.push(Task::Init(id));
+                    }
                 }
                 Ok(())
             }
             Task::Init(id) => self.clear(run, id),
-            Task::Read(expected) => self.read(run, expected),
-            Task::SendGenesis(identity) => self.send_genesis(run, identity),
-            Task::EndGenesis { carrier } => {
+            Task::AskBegun => {
+                let begun = self.is_recorded;
+                self.taking_over(run, takeover::Input::AskedBegun(begun))
+            }
+            Task::SeekGenesis => self.seek_genesis(run),
+            Task::ReadProgress => self.read(run),
+            Task::SendBeginning(identity) => {
+                self.send_beginning(run, identity);
+                Ok(())
+            }
+            Task::EndBeginning { carrier } => {
                 match self.end(&carrier) {
-                    Told::ComeAgain => run.tasks.push(Task::EndGenesis { carrier }),
-                    Told::Definite((EndTxnAnswer::Committed, _)) => {
-                        self.reached.push("genesis");
-                        run.tasks.push(Task::TellGenesis);
-                    }
+                    Told::ComeAgain => run.tasks.push(Task::EndBeginning { carrier }),
+                    Told::Definite((EndTxnAnswer::Committed, _)) => run.tasks.push(Task::TellBeginning),
                     Told::Definite(_) => run.is_over = true,
                 }
                 Ok(())
             }
-            Task::TellGenesis => self.taking_over(run, takeover::Input::GenesisCommitted),
+            Task::TellBeginning if run.goal == Goal::Change => {
+                self.reached.push("changed");
+                run.is_over = true;
+                Ok(())
+            }
+            Task::TellBeginning => {
+                self.reached.push("genesis");
+                self.taking_over(run, takeover::Input::GenesisCommitted)
+            }
+            Task::Record => {
+                self.is_recorded = true;
+                self.taking_over(run, takeover::Input::Recorded)
+            }
             Task::SendOffsets { shard, epoch, carrier, next } => {
-                let offset = self.offset(shard, epoch, carrier.identity, next);
+                let offset = self.offset(run.layout.unwrap_or(1), shard, epoch, carrier.identity, next);
                 match self.kafka().send_offsets(&carrier.transactional_id, carrier.identity, &[offset]) {
                     Told::ComeAgain => {
                         run.tasks.push(Task::SendOffsets { shard, epoch, carrier, next });
@@ -314,13 +353,17 @@ impl World {
                 drop(self.kafka().end(&id, identity, TransactionVersion::V2, false))
             }
             Task::Init(id) => drop(self.kafka().init(&id, None)),
-            Task::EndGenesis { carrier } | Task::End { carrier, .. } => drop(self.end(&carrier)),
-            Task::SendGenesis(identity) => {
-                let (lock, offsets) = (self.ids().lock, self.genesis(identity));
+            // The first copy is on its way, and may come behind the second.
+            Task::EndBeginning { carrier } | Task::End { carrier, .. } if self.left.late > 0 => {
+                self.delay(carrier)
+            }
+            Task::EndBeginning { carrier } | Task::End { carrier, .. } => drop(self.end(&carrier)),
+            Task::SendBeginning(identity) => {
+                let (lock, offsets) = (self.ids().lock, self.beginning_of(run, identity));
                 let _ = self.kafka().send_offsets(&lock, identity, &offsets);
             }
             Task::SendOffsets { shard, epoch, carrier, next } => {
-                let offset = self.offset(shard, epoch, carrier.identity, next);
+                let offset = self.offset(run.layout.unwrap_or(1), shard, epoch, carrier.identity, next);
                 let _ = self.kafka().send_offsets(&carrier.transactional_id, carrier.identity, &[offset]);
             }
             other => unreachable!("{other:?} is not lost"),
@@ -328,23 +371,30 @@ impl World {
         Ok(())
     }
 
+    /// With a store a job is judged by the topic of its own, which brokers do not forget.
     fn judge_past(&mut self, run: &mut Run) -> Result<(), Violation> {
         let lock = self.ids().lock;
         let is_known = |id: &TransactionalId| !matches!(self.kafka.describe(id), Described::Forgotten);
-        let listed = self.ids().others.into_iter().find(is_known);
-        match (bookmark::judge_past(&lock, &run.looks), listed) {
-            (Past::None | Past::Interrupted, None) => self.taking_over(run, takeover::Input::MayBegin),
-            (Past::Known(id), _) | (_, Some(id)) => {
+        let past = bookmark::judge_past(&lock, &run.looks);
+        let (known, is_under_way) = match self.config.store {
+            true if past == Past::None && self.has_topic => (Some(lock.clone()), is_known(&lock)),
+            true => (None, true),
+            false => {
+                let listed = self.ids().others.into_iter().find(is_known);
+                let known = if let Past::Known(id) = past { Some(id) } else { listed };
                 let all: Vec<usize> = (0..self.config.shards).collect();
-                if self.committed_positions().is_none() && self.is_stable(&all) {
-                    return needless(format!("the job has no offsets, and {id} is known"));
-                }
-                // Another run has begun it meanwhile: this one starts again.
+                (known, self.progress().is_some() || !self.is_stable(&all))
+            }
+        };
+        match known {
+            None => self.taking_over(run, takeover::Input::MayBegin),
+            // Another run has begun it meanwhile: this one starts again.
+            Some(_) if is_under_way => {
                 self.reached.push("begun meanwhile");
                 run.is_over = true;
                 Ok(())
             }
-            (Past::Unanswered(id, why), _) => unreachable!("{id}: {why}"),
+            Some(id) => needless(format!("the job has no offsets, and {id} is known")),
         }
     }
 
@@ -369,31 +419,58 @@ impl World {
         }
     }
 
-    fn read(&mut self, run: &mut Run, expected: Expected) -> Result<(), Violation> {
-        let standing = self.kafka.committed_offsets(JOB);
-        if standing.found.is_empty() && expected == Expected::Genesis {
-            return match bookmark::judge_past(&self.ids().lock, &run.looks) {
-                Past::None | Past::Interrupted => {
-                    self.taking_over(run, takeover::Input::Read { found: false })
-                }
-                past => needless(format!("the job has no offsets: {past:?}")),
-            };
-        }
-        let progress = match bookmark::read_progress(&job(), bookmark::Home::Group, &standing.found) {
-            Ok(progress) => progress,
-            Err(fault) => return needless(fault.to_string()),
+    fn seek_genesis(&mut self, run: &mut Run) -> Result<(), Violation> {
+        let sought = match self.progress() {
+            None => match bookmark::judge_past(&self.ids().lock, &run.looks) {
+                Past::None | Past::Interrupted => Sought::Nothing,
+                past => return needless(format!("the job has no offsets: {past:?}")),
+            },
+            Some(Err(fault)) => return needless(fault),
+            Some(Ok(progress)) => {
+                let at_genesis = progress.shards.values().all(|shard| shard.epoch == Epoch::GENESIS);
+                if self.config.store && !at_genesis { Sought::Beyond } else { Sought::Genesis }
+            }
         };
-        let positions = progress.positions();
-        let of = |shard| (progress.epoch(shard_id(shard)), positions[&split(shard)].next);
-        run.progress = (0..self.config.shards).map(of).collect();
-        self.taking_over(run, takeover::Input::Read { found: true })
+        if sought == Sought::Beyond {
+            self.reached.push("beyond genesis");
+        }
+        self.taking_over(run, takeover::Input::Sought(sought))
     }
 
-    fn send_genesis(&mut self, run: &mut Run, identity: Identity) -> Result<(), Violation> {
-        let (lock, offsets) = (self.ids().lock, self.genesis(identity));
+    fn read(&mut self, run: &mut Run) -> Result<(), Violation> {
+        let progress = match self.progress() {
+            Some(Ok(progress)) => progress,
+            Some(Err(fault)) => return needless(fault),
+            None => return needless("the job has begun and has no offsets".into()),
+        };
+        if run.layout.is_some_and(|layout| layout != progress.layout) {
+            // The layout was another one a moment ago: the run starts again.
+            self.reached.push("layout changed meanwhile");
+            run.is_over = true;
+            return Ok(());
+        }
+        run.layout = Some(progress.layout);
+        let positions = self.positions(&progress);
+        let of = |(shard, next)| (progress.epoch(shard_id(shard)), next);
+        run.progress = positions.into_iter().enumerate().map(of).collect();
+        self.taking_over(run, takeover::Input::ProgressRead)
+    }
+
+    /// Genesis, or the positions that were read under the layout that follows.
+    fn beginning_of(&self, run: &Run, by: Identity) -> Vec<Offset> {
+        let positions: Vec<u64> = run.progress.iter().map(|(_, next)| *next).collect();
+        match run.goal {
+            Goal::Change => self.beginning(run.layout.unwrap_or(1) + 1, by, &positions),
+            Goal::Write => self.beginning(1, by, &vec![0; self.config.shards]),
+        }
+    }
+
+    fn send_beginning(&mut self, run: &mut Run, identity: Identity) {
+        let (lock, offsets) = (self.ids().lock, self.beginning_of(run, identity));
+        self.has_topic = true;
         match self.kafka().send_offsets(&lock, identity, &offsets) {
-            Told::ComeAgain => run.tasks.push(Task::SendGenesis(identity)),
-            Told::Definite(Ok(())) => run.tasks.push(Task::EndGenesis {
+            Told::ComeAgain => run.tasks.push(Task::SendBeginning(identity)),
+            Told::Definite(Ok(())) => run.tasks.push(Task::EndBeginning {
                 carrier: Carrier {
                     transactional_id: lock,
                     identity,
@@ -403,7 +480,6 @@ impl World {
             }),
             Told::Definite(Err(Refused(_))) => run.is_over = true,
         }
-        Ok(())
     }
 
     fn refused(&mut self, run: &mut Run, shard: usize, refused: Refused) -> Result<(), Violation> {
@@ -430,7 +506,7 @@ impl World {
         loop {
             match &mut run.machine {
                 Machine::TakeOver(machine) => match machine.poll_effect() {
-                    Some(effect) => self.follow(run, effect),
+                    Some(effect) => self.follow(run, effect)?,
                     None => return Ok(()),
                 },
                 Machine::Live(ledgers) => {
@@ -446,40 +522,41 @@ impl World {
         }
     }
 
-    fn follow(&mut self, run: &mut Run, effect: takeover::Effect) {
+    fn follow(&mut self, run: &mut Run, effect: takeover::Effect) -> Result<(), Violation> {
         use takeover::{Effect, Input};
         let Machine::TakeOver(machine) = &mut run.machine else { unreachable!("it takes the job over") };
         match effect {
             Effect::Look { ids } => run.tasks.push(Task::Look(ids)),
             Effect::JudgePast => run.tasks.push(Task::JudgePast),
             Effect::Clear { ids } => {
-                let open = |id: &TransactionalId| match run.looks.iter().find(|(at, _)| at == id) {
-                    Some((_, Described::Known { state: TransactionState::Ongoing, identity })) => {
-                        Some(*identity)
-                    }
-                    _ => None,
-                };
-                // On V1 an abort would leave the former run its identity.
-                let is_aborted = self.config.version == TransactionVersion::V2;
-                let task = |id: TransactionalId| match open(&id).filter(|_| is_aborted) {
-                    Some(identity) => Task::Abort { id, identity },
+                let open = takeover::to_abort(self.config.version, &run.looks, &ids);
+                let task = |id: TransactionalId| match open.get(&id) {
+                    Some(&identity) => Task::Abort { id, identity },
                     None => Task::Init(id),
                 };
                 let tasks: Vec<Task> = ids.into_iter().map(task).collect();
                 run.tasks.extend(tasks);
             }
-            Effect::AskBegun => machine.step(Input::AskedBegun(run.has_begun)),
-            Effect::Read { expected, .. } => {
-                if expected == Expected::Progress {
-                    run.looks.clear();
-                }
-                run.tasks.push(Task::Read(expected));
+            Effect::AskBegun if self.config.store => run.tasks.push(Task::AskBegun),
+            Effect::AskBegun => machine.step(Input::AskedBegun(run.layout.is_some())),
+            Effect::SeekGenesis { .. } => run.tasks.push(Task::SeekGenesis),
+            Effect::ReadProgress { .. } => {
+                run.looks.clear();
+                run.tasks.push(Task::ReadProgress);
             }
-            Effect::CommitGenesis { identity } => run.tasks.push(Task::SendGenesis(identity)),
+            Effect::CommitGenesis { identity } => run.tasks.push(Task::SendBeginning(identity)),
+            Effect::Record if self.config.store => run.tasks.push(Task::Record),
             Effect::Record => machine.step(Input::Recorded),
+            Effect::Done { cleared } if run.goal == Goal::Change => {
+                run.tasks.push(Task::SendBeginning(cleared[&self.ids().lock]));
+            }
             Effect::Done { cleared } => self.go_live(run, &cleared),
-            Effect::FindFormerIds | Effect::EndLeftOpen { .. } => unreachable!("no job is begun anew here"),
+            Effect::Refuse => return needless("the store is said not to be the job's".into()),
+            Effect::FindFormerIds | Effect::EndLeftOpen { .. } | Effect::AwaitStable { .. } => {
+                unreachable!("no job is begun anew here")
+            }
         }
+        Ok(())
     }
 
     fn go_live(&mut self, run: &mut Run, cleared: &Cleared) {
@@ -665,10 +742,17 @@ fn is_request(task: &Task) -> bool {
     match task {
         Task::Abort { .. }
         | Task::Init(_)
-        | Task::SendGenesis(_)
-        | Task::EndGenesis { .. }
+        | Task::SendBeginning(_)
+        | Task::EndBeginning { .. }
         | Task::SendOffsets { .. }
         | Task::End { .. } => true,
-        Task::Look(_) | Task::JudgePast | Task::Read(_) | Task::TellGenesis | Task::Tell { .. } => false,
+        Task::Look(_)
+        | Task::AskBegun
+        | Task::JudgePast
+        | Task::SeekGenesis
+        | Task::ReadProgress
+        | Task::TellBeginning
+        | Task::Record
+        | Task::Tell { .. } => false,
     }
 }
