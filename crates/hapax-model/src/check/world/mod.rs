@@ -65,7 +65,8 @@ pub struct Config {
     pub sources_go_back: bool,
     /// Can `rewrite` and `replay` find every record?
     pub repairs: bool,
-    /// How many records of each input a run has read at least before another starts beside it.
+    /// How many records of each input a run has read at least before another starts beside it, with no request of its own
+    /// under way; 0: at any time.
     pub sleeps_after: u64,
     /// Has an epoch one record of a shard, and never more?
     pub singly: bool,
@@ -458,7 +459,8 @@ impl search::World for World {
         let mut steps = Vec::new();
         let has_read = |run: &Run| {
             let read = run.shards.iter().map(|shard| shard.next).min();
-            read.unwrap_or_default() >= self.config.sleeps_after
+            let is_idle = self.config.sleeps_after == 0 || run.tasks.is_empty();
+            is_idle && read.unwrap_or_default() >= self.config.sleeps_after
         };
         let joins =
             self.left.zombies > 0 && self.runs.len() == 1 && self.runs.iter().all(|run| has_read(run));
