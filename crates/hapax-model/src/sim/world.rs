@@ -52,8 +52,10 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    /// Where the world stands, and since when; in trouble before it is said.
-    phase: Option<(Phase, Instant)>,
+    /// Where the world stands; in trouble before it is said.
+    phase: Option<Phase>,
+    /// Since when nothing goes wrong any more.
+    healed: Option<Instant>,
     processes: u32,
     /// Live processes, by job.
     live: BTreeMap<&'static str, usize>,
@@ -183,7 +185,7 @@ impl World {
     }
 
     pub(super) fn phase(&self) -> Phase {
-        self.state().phase.map_or(Phase::Trouble, |(phase, _)| phase)
+        self.state().phase.unwrap_or(Phase::Trouble)
     }
 
     /// Returns when it is another than this.
@@ -193,17 +195,18 @@ impl World {
 
     pub(super) fn enter(&self, phase: Phase) {
         self.trace().event(format_args!("phase {phase:?}"));
-        self.state().phase = Some((phase, now()));
+        let mut state = self.state();
+        state.phase = Some(phase);
+        if phase == Phase::Healed {
+            state.healed = Some(now());
+        }
+        drop(state);
         self.0.turned.tell();
     }
 
     /// Do things go wrong, or did they a moment ago?
     pub(super) fn is_in_trouble(&self, felt_for: Duration) -> bool {
-        match self.state().phase {
-            None | Some((Phase::Trouble, _)) => true,
-            Some((Phase::Healed, since)) => now() < since + felt_for,
-            Some((Phase::Ending, _)) => false,
-        }
+        self.state().healed.is_none_or(|since| now() < since + felt_for)
     }
 
     /// Deletes the input topic and makes it again.
