@@ -17,10 +17,22 @@ const LZ4_WINDOW: usize = 64 << 10;
 pub(crate) fn payload<'a>(payload: &'a [u8], header: &Header) -> Result<Cow<'a, [u8]>, Broken> {
     match header.codec() {
         0 => Ok(Cow::Borrowed(payload)),
-        1 => read(flate2::bufread::MultiGzDecoder::new(payload)).map(Cow::Owned),
-        2 => snappy(payload).map(Cow::Owned),
-        3 => lz4(payload).map(Cow::Owned),
-        4 => zstd(payload).map(Cow::Owned),
+        codec => decoded(codec, payload).map(Cow::Owned),
+    }
+}
+
+/// What a payload is uncompressed, by Kafka's number of its codec: for judges that share no code with a client. None where it
+/// is broken, or there is no such codec.
+pub fn decompressed(codec: u8, payload: &[u8]) -> Option<Vec<u8>> {
+    if codec == 0 { Some(payload.to_vec()) } else { decoded(codec.into(), payload).ok() }
+}
+
+fn decoded(codec: i16, payload: &[u8]) -> Result<Vec<u8>, Broken> {
+    match codec {
+        1 => read(flate2::bufread::MultiGzDecoder::new(payload)),
+        2 => snappy(payload),
+        3 => lz4(payload),
+        4 => zstd(payload),
         _ => Err(Broken),
     }
 }

@@ -27,6 +27,7 @@ pub mod state;
 pub mod store;
 pub mod wire;
 
+pub use codec::decompressed;
 pub use fault::{Afterwards, Faults, Rule, RuleGuard, Verdict};
 pub use journal::JournalError;
 pub use kafka_protocol::messages::ApiKey;

@@ -19,6 +19,7 @@ impl Spawner {
         Self(Some(tasks))
     }
 
+    #[allow(clippy::disallowed_methods, reason = "this module is where the seam spawns")]
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         match &self.0 {
             None => tokio::spawn(task).abort_handle(),

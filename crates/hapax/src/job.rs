@@ -48,7 +48,7 @@ pub struct Settings {
     pub recommit: Duration,
     /// Checkpoint store, as a URL (`file:///path`).
     pub store: Option<String>,
-    /// The store itself, where no URL opens it; `store` is then only its name.
+    /// The store itself, where no URL opens it; `store` is then only its name, which it must have.
     pub object_store: Option<Arc<dyn ObjectStore>>,
     /// Folder for incident files; by default `incidents` in a local store.
     pub incidents: Option<PathBuf>,
@@ -471,6 +471,7 @@ impl Plan {
         self.check_names()?;
         self.check_naming()?;
         self.check_decider()?;
+        self.check_store()?;
         self.check_guarantee()?;
         self.check_shards()?;
         self.check_times()
@@ -564,6 +565,19 @@ impl Plan {
         }
     }
 
+    /// Whether a job has a store is asked by its name in many places.
+    fn check_store(&self) -> Result<(), JobError> {
+        let Settings { store, object_store, .. } = &self.settings;
+        if store.is_none() && object_store.is_some() {
+            return Err(contradiction(format!(
+                "job {}: an object store is set, and no name of it; set settings.store beside it, or give both with \
+                 Job::store_on",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+
     fn check_guarantee(&self) -> Result<(), JobError> {
         let guarantee = self.guarantee();
         if guarantee == Guarantee::None {
@@ -647,5 +661,25 @@ impl Plan {
             self.name,
             limits::INTERVALS_PER_TIMEOUT
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::GeneratorSource;
+    use object_store::memory::InMemory;
+
+    /// A job by transactions with such a store recorded nothing there, and nobody had refused it.
+    #[test]
+    fn a_store_without_a_name_is_refused() {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let job = Job::new("orders").cluster("main", "b:9092").unwrap();
+        let job = job.source(GeneratorSource::new("made", Some(1))).sink(SinkTopic::new("main", "out"));
+        let nameless = job.clone().settings(|settings| settings.object_store = Some(store.clone()));
+        let Err(error) = nameless.plan() else { panic!("a store without a name makes no plan") };
+        assert_eq!(error.code(), Code::Contradiction);
+        assert!(error.to_string().contains("settings.store"), "{error}");
+        job.store_on("memory://named", store).plan().unwrap();
     }
 }

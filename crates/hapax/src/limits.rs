@@ -36,6 +36,10 @@ pub(crate) const IDLE_CHAIN_CHECK: Duration = Duration::from_secs(5);
 /// A wait that lasts longer than this is reported, and again after each further such time.
 pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(10);
 
+/// How often a start that waits looks whether its process has run. One that it finds out of the running for as long again was
+/// stopped: shorter halts are a busy machine's.
+pub(crate) const BEAT: Duration = Duration::from_secs(1);
+
 /// A run begins to read without the partitions whose leaders have not said within this time whether they were truncated;
 /// others are asked in the turn of one that does not answer within it.
 pub(crate) const LEADERS_PATIENCE: Duration = Duration::from_secs(1);

@@ -57,6 +57,7 @@ pub(crate) fn accept(bound: Bound, node: NodeId, core: Arc<Core>, stop: &watch::
 
 /// Runs a task until it ends or is told to stop. The receiver lives as long as the task: whoever stops them waits for
 /// that.
+#[allow(clippy::disallowed_methods, reason = "a broker is no process of a job")]
 pub(crate) fn spawn_with(mut stop: watch::Receiver<bool>, task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(async move {
         {

@@ -54,7 +54,8 @@ pub struct ServerOptions {
     /// Where the first node listens; with a port, the next nodes take the ports after it; with port 0, any. Without
     /// an address there are only connections in memory.
     pub listen: Option<SocketAddr>,
-    /// The host that clients are told, where it is not the address.
+    /// The host that clients are told, where it is not the address; without an address, what stands before a node's number
+    /// and a hyphen, by default `node`.
     pub advertise: Option<String>,
     /// Where the control port listens; there is none otherwise.
     pub control: Option<SocketAddr>,
@@ -255,7 +256,8 @@ fn listen(options: &ServerOptions, nodes: i32) -> Result<Listening, StartError> 
     let mut listeners = Vec::new();
     for node in 1..=nodes {
         let Some(mut address) = options.listen else {
-            addresses.insert(NodeId(node), (format!("node-{node}"), 9092));
+            let name = options.advertise.as_deref().unwrap_or("node");
+            addresses.insert(NodeId(node), (format!("{name}-{node}"), 9092));
             continue;
         };
         if address.port() != 0 {

@@ -1,7 +1,10 @@
 //! What goes wrong outside of processes, by time and by chance, until a world is healed.
 
 use super::{
+    cluster::Cluster,
     fault::Kind,
+    network::Host,
+    process,
     scenario::Scenario,
     trace::{stream, waiting},
     world::{Phase, World},
@@ -31,18 +34,20 @@ const ERRORS: [(ApiKey, &[i16], &[i16]); 10] = [
 #[derive(Clone)]
 pub(super) struct Chaos {
     world: World,
-    rules: Arc<Mutex<Vec<(RuleId, Kind)>>>,
+    rules: Arc<Mutex<Vec<(Cluster, RuleId, Kind)>>>,
 }
 
 impl Chaos {
     /// Begins all that the scenario has.
     pub(super) fn begin(world: &World) -> Self {
         let chaos = Self { world: world.clone(), rules: Arc::default() };
-        chaos.stand();
+        for cluster in world.clusters() {
+            chaos.stand(cluster);
+        }
         for (kind, every) in world.scenario().kinds.clone() {
             if is_by_time(kind) {
                 let random = stream(world.scenario().seed, kind.name());
-                tokio::spawn(chaos.clone().go_on(kind, every, random));
+                process::spawn(chaos.clone().go_on(kind, every, random));
             }
         }
         chaos
@@ -50,25 +55,26 @@ impl Chaos {
 
     /// Nothing goes wrong any more. What was done is counted.
     pub(super) fn heal(&self) {
-        let broker = &self.world.cluster().broker;
-        for (id, kind) in self.rules.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            let fired = broker.faults().remove(id).map_or(0, |report| report.fired);
+        for (cluster, id, kind) in self.rules.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let fired = cluster.broker.faults().remove(id).map_or(0, |report| report.fired);
             self.world.trace().count(kind, fired);
         }
-        broker.step(Step::HoldMarkers(false)).expect("the broker goes on");
+        for cluster in self.world.clusters() {
+            cluster.broker.step(Step::HoldMarkers(false)).expect("the broker goes on");
+        }
         self.world.network().heal();
         self.world.disk().heal();
     }
 
-    fn add(&self, kind: Kind, rule: Rule) {
-        let id = self.world.cluster().broker.faults().add(rule).expect("a rule that makes sense");
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner).push((id, kind));
+    fn add(&self, cluster: &Cluster, kind: Kind, rule: Rule) {
+        let id = cluster.broker.faults().add(rule).expect("a rule that makes sense");
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner).push((cluster.clone(), id, kind));
     }
 
     /// Rules that act by chance.
-    fn stand(&self) {
+    fn stand(&self, cluster: &Cluster) {
         let scenario: &Scenario = self.world.scenario();
-        let mut random = stream(scenario.seed, "rules");
+        let mut random = stream(scenario.seed, &format!("rules of {}", cluster.name));
         for (api, codes, applied) in ERRORS {
             for (kind, codes) in [(Kind::Error, codes), (Kind::ErrorApplied, applied)] {
                 let (chance, seed, is_taken) = (random.f64() * 0.1 + 0.001, random.u64(..), random.bool());
@@ -77,7 +83,7 @@ impl Chaos {
                 }
                 let code = codes[random.usize(..codes.len())];
                 let verdict = Verdict::Error { code, applied: kind == Kind::ErrorApplied };
-                self.add(kind, Rule::on(api).probability(chance, seed).always().then(verdict));
+                self.add(cluster, kind, Rule::on(api).probability(chance, seed).always().then(verdict));
             }
         }
         for kind in [Kind::LostAnswer, Kind::LostRequest, Kind::LateRequest] {
@@ -96,7 +102,7 @@ impl Chaos {
                 _ => rule.delay(late),
             };
             if scenario.every(kind).is_some() {
-                self.add(kind, rule);
+                self.add(cluster, kind, rule);
             }
         }
     }
@@ -114,24 +120,24 @@ impl Chaos {
     async fn strike(&self, kind: Kind, random: &mut fastrand::Rng) {
         let world = &self.world;
         let nodes = world.scenario().nodes;
+        let clusters = world.clusters();
+        let cluster = &clusters[random.usize(..clusters.len())];
         let for_a_while = waiting(random, Duration::from_secs(8)) + Duration::from_millis(50);
         match kind {
             Kind::Partition => {
                 let process = world.processes().saturating_sub(random.u32(..3)).max(1);
-                let node = random.i32(1..=nodes);
-                world
-                    .trace()
-                    .event(format_args!("process {process} and node {node} part for {for_a_while:?}"));
-                world.network().part(process, node, for_a_while);
+                let host = Host::new(cluster, random.i32(1..=nodes));
+                world.trace().event(format_args!("process {process} and {host} part for {for_a_while:?}"));
+                world.network().part(process, host, for_a_while);
             }
             Kind::MoveLeader => {
-                let topics = world.topics();
+                let topics = world.topics_of(cluster);
                 let topic = topics[random.usize(..topics.len())].to_owned();
                 let partition = random.i32(0..world.scenario().partitions);
-                self.step(kind, Step::MoveLeader { topic, partition, to: None });
+                self.step(cluster, kind, Step::MoveLeader { topic, partition, to: None });
             }
             Kind::MoveCoordinator => {
-                let ids = world.cluster().transactional_ids();
+                let ids = cluster.transactional_ids();
                 let step = match random.bool() && !ids.is_empty() {
                     true => {
                         Step::MoveCoordinator { transactional_id: ids[random.usize(..ids.len())].clone() }
@@ -142,51 +148,55 @@ impl Chaos {
                         to: None,
                     },
                 };
-                self.step(kind, step);
+                self.step(cluster, kind, step);
             }
-            Kind::BrokerCrash => self.step(kind, Step::Crash),
+            Kind::BrokerCrash => self.step(cluster, kind, Step::Crash),
             Kind::HoldMarkers => {
-                self.step(kind, Step::HoldMarkers(true));
+                self.step(cluster, kind, Step::HoldMarkers(true));
                 sleep(for_a_while).await;
                 if world.phase() == Phase::Trouble {
-                    world.cluster().broker.step(Step::HoldMarkers(false)).expect("the broker goes on");
+                    cluster.broker.step(Step::HoldMarkers(false)).expect("the broker goes on");
                 }
             }
             Kind::ClockJump => {
                 let by = world.scenario().transaction_timeout.mul_f64(random.f64() * 2.0);
                 let by = by.as_millis() as i64 + 1;
-                if world.cluster().broker.jump_clock(by).is_ok() {
+                if cluster.broker.jump_clock(by).is_ok() {
                     world.trace().fired(kind, format_args!("by {by} ms"));
                 }
             }
             Kind::FailAppend => {
-                let ids = world.cluster().transactional_ids();
+                let ids = cluster.transactional_ids();
                 if ids.is_empty() {
                     return;
                 }
                 let id = ids[random.usize(..ids.len())].clone();
                 let fault = AppendFault { written: random.bool(), code: [15, 16, -1][random.usize(..3)] };
                 let step = Step::FailAppend { transactional_id: id.clone(), fault };
-                self.add(kind, Rule::on(ApiKey::EndTxn).transactional_id(id).then(Verdict::Step(step)));
+                self.add(
+                    cluster,
+                    kind,
+                    Rule::on(ApiKey::EndTxn).transactional_id(id).then(Verdict::Step(step)),
+                );
             }
-            Kind::ForgetProducers => self.step(kind, Step::ExpireProducers),
+            Kind::ForgetProducers => self.step(cluster, kind, Step::ExpireProducers),
             Kind::Stall => {
                 let node = random.i32(1..=nodes);
                 let ms = for_a_while.as_millis() as u64;
                 let verdict = Verdict::StallNode { ms, node: Some(NodeId(node)) };
-                self.add(kind, Rule::on_any().node(node).then(verdict));
+                self.add(cluster, kind, Rule::on_any().node(node).then(verdict));
             }
             Kind::StoreFull => world.disk().fill(for_a_while),
             _ => unreachable!("{kind:?} does not happen by time"),
         }
     }
 
-    fn step(&self, kind: Kind, step: Step) {
-        let broker = &self.world.cluster().broker;
+    fn step(&self, cluster: &Cluster, kind: Kind, step: Step) {
+        let broker = &cluster.broker;
         let (before, what) = (broker.digest(), format!("{step:?}"));
         // What it names may not be there yet.
         if broker.step(step).is_ok() && (broker.digest() != before || kind == Kind::BrokerCrash) {
-            self.world.trace().fired(kind, format_args!("{what}"));
+            self.world.trace().fired(kind, format_args!("{what} on {}", cluster.name));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Writes and reads batches with the `kafka-protocol` crate, which neither the client under test nor the broker's log uses.
 
 use super::oracle::Record;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use hapax_broker::{
     Broker, NodeId, ServerOptions, Settings,
     wire::{Request, Response},
@@ -32,16 +32,28 @@ const DELETE_TOPICS: i16 = 5;
 /// A cluster. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Cluster {
+    pub(super) name: &'static str,
     pub(super) broker: Arc<Broker>,
     nodes: i32,
 }
 
 impl Cluster {
-    pub(super) async fn start(settings: Settings) -> Self {
-        let options = ServerOptions { listen: None, start_ms: Some(START_MS), ..ServerOptions::default() };
+    pub(super) async fn start(name: &'static str, settings: Settings) -> Self {
+        let options = ServerOptions {
+            listen: None,
+            advertise: Some(name.to_owned()),
+            start_ms: Some(START_MS),
+            ..ServerOptions::default()
+        };
         let nodes = settings.nodes;
         let broker = Broker::start(settings, options).await.expect("nothing outside is needed");
-        Self { broker: Arc::new(broker), nodes }
+        Self { name, broker: Arc::new(broker), nodes }
+    }
+
+    /// The node that an address of this cluster is.
+    pub(super) fn node(&self, host: &str) -> Option<NodeId> {
+        let number = host.strip_prefix(self.name)?.strip_prefix('-')?;
+        number.parse().ok().map(NodeId)
     }
 
     pub(super) async fn create(&self, topic: &str, partitions: i32) {
@@ -94,8 +106,13 @@ impl Cluster {
     /// Every record of a partition's log, with those of transactions and their markers.
     pub(super) fn log(&self, topic: &str, partition: i32) -> Vec<records::Record> {
         let mut bytes = self.broker.log(topic, partition).unwrap_or_default();
-        let batches = RecordBatchDecoder::decode_all(&mut bytes).expect("the log has whole batches");
-        batches.into_iter().flat_map(|batch| batch.records).collect()
+        let mut records = Vec::new();
+        while !bytes.is_empty() {
+            let plain = |payload: &mut Bytes, codec| Ok(decompressed(payload, codec));
+            let batch = RecordBatchDecoder::decode_with_custom_compression(&mut bytes, Some(plain));
+            records.extend(batch.expect("the log has whole batches").records);
+        }
+        records
     }
 
     /// Transactional ids whose transaction has not come to its end.
@@ -118,6 +135,12 @@ impl Cluster {
     async fn ask(&self, node: i32, version: i16, request: Request) -> Response {
         self.broker.request(NodeId(node), version, request).await.expect("a broker of a world goes on")
     }
+}
+
+/// By the broker's decoder, which the client under test does not share.
+fn decompressed(payload: &mut Bytes, codec: Compression) -> Bytes {
+    let plain = hapax_broker::decompressed(codec as u8, payload);
+    plain.expect("what the broker took it can read").into()
 }
 
 fn name(topic: &str) -> TopicName {

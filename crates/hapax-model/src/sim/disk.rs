@@ -5,7 +5,7 @@
 
 use super::{
     fault::Kind,
-    process::Process,
+    process::{self, Process},
     scenario::DiskTrouble,
     trace::{Trace, now, waiting},
 };
@@ -186,7 +186,7 @@ impl ObjectStore for Mount {
     async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let (answer, answered) = oneshot::channel();
         let put = self.disk.clone().put(self.objects.clone(), self.process, path.clone(), payload, options);
-        tokio::spawn(async move {
+        process::spawn(async move {
             let _ = answer.send(put.await);
         });
         answered.await.unwrap_or_else(|_| Err(failed(io::ErrorKind::ConnectionAborted)))

@@ -15,6 +15,11 @@ type Content = Arc<Mutex<Vec<u8>>>;
 pub(super) struct Memory(Arc<Mutex<BTreeMap<PathBuf, Content>>>);
 
 impl Memory {
+    /// Every file.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        self.files().keys().cloned().collect()
+    }
+
     fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Content>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,7 +10,7 @@
 use super::{
     cluster::START_MS,
     fault::Kind,
-    oracle::{self, Record},
+    oracle::Record,
     process::Process,
     scenario::{Scenario, Workload},
     trace::{now, stream, waiting},
@@ -18,7 +18,7 @@ use super::{
     world::{Phase, World},
 };
 use futures::future::select_all;
-use hapax::{Code, Host, JobError, RunOptions, Stopper, Summary, crash::Undisturbed};
+use hapax::{Code, Host, JobError, RunOptions, Stopper, Strategy, Summary, crash::Undisturbed};
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 use tokio::{
     sync::oneshot,
@@ -58,7 +58,6 @@ struct Life {
     is_fresh: bool,
     /// The shards that it was told.
     shards: Option<u32>,
-    has_slept: bool,
 }
 
 /// Keeps one job.
@@ -74,6 +73,8 @@ pub(super) struct Keeper {
     /// The next start begins the job anew.
     fresh: bool,
     made_again: bool,
+    /// What a person allows the next start.
+    once: Vec<Strategy>,
 }
 
 impl Keeper {
@@ -92,6 +93,7 @@ impl Keeper {
             every,
             fresh: false,
             made_again: false,
+            once: Vec::new(),
         }
     }
 
@@ -158,7 +160,8 @@ impl Keeper {
             self.stage.job,
             self.shards
         ));
-        let plan = self.plan(&process, fresh);
+        let once = std::mem::take(&mut self.once);
+        let plan = self.plan(&process, fresh, once);
         let (stopper, stop) = Stopper::new();
         let (tell, ended) = oneshot::channel();
         let root = async move {
@@ -178,7 +181,6 @@ impl Keeper {
             thaw_at: None,
             is_fresh: fresh,
             shards: self.shards,
-            has_slept: false,
         });
         self.world.set_live(self.stage.job, self.lives.len());
     }
@@ -192,10 +194,10 @@ impl Keeper {
         Host::seeded(self.random.u64(..), wall, net, files).with_tasks(Arc::new(process.clone()))
     }
 
-    fn plan(&self, process: &Process, fresh: bool) -> hapax::Plan {
-        let brokers = self.world.cluster().broker.bootstrap();
+    fn plan(&self, process: &Process, fresh: bool, once: Vec<Strategy>) -> hapax::Plan {
+        let clusters = self.world.clusters();
         let store = self.world.disk().seen_by(process, self.stage.job);
-        let wiring = Wiring { brokers: &brokers, store, shards: self.shards, fresh };
+        let wiring = Wiring { clusters, store, shards: self.shards, fresh, once };
         self.stage.plan(self.world.scenario(), wiring).expect("a scenario makes a plan")
     }
 
@@ -235,8 +237,15 @@ impl Keeper {
             Code::Superseded => life.has_company,
             Code::StopUnfinished => life.is_stopped && is_felt,
             Code::Unreachable | Code::Write | Code::Read | Code::EpochGivenUp | Code::Disturbed => is_felt,
-            // To a process that has slept, what it waited for had not answered.
-            Code::Store => is_felt && (self.world.scenario().store_fails() || life.has_slept),
+            Code::Store => is_felt && self.world.scenario().store_fails(),
+            // What a person would answer.
+            Code::CommitPhase => {
+                self.once = vec![Strategy::Rewrite];
+                if self.random.bool() {
+                    self.once.insert(0, Strategy::Rewind);
+                }
+                self.world.scenario().asks()
+            }
             // It was started before the number of shards was changed.
             Code::JobChanged => self.shards.is_none() && life.shards.is_some(),
             // With a topic, its brokers forget the offsets that were committed for it.
@@ -283,7 +292,6 @@ impl Keeper {
                 life.process.kill(soon);
             }
             Kind::Freeze | Kind::Zombie => {
-                life.has_slept = true;
                 life.thaw_at = Some(now() + asleep);
                 life.process.freeze(soon);
             }
@@ -310,7 +318,7 @@ impl Keeper {
         let host = self.host(&process);
         let shards = self.random.u32(1..=4);
         self.shards = None;
-        let plan = self.plan(&process, false);
+        let plan = self.plan(&process, false, Vec::new());
         let (tell, mut ended) = oneshot::channel();
         let root = async move {
             let _ = tell.send(hapax::layout::reshape(plan, host, shards, Arc::new(Undisturbed)).await);
@@ -336,6 +344,7 @@ impl Keeper {
         let is_explained = match error.code() {
             Code::Unreachable | Code::Write | Code::Read | Code::EpochGivenUp | Code::Disturbed => true,
             Code::Superseded => true,
+            Code::CommitPhase => self.world.scenario().asks(),
             Code::Store => self.world.scenario().store_fails(),
             // The job has not begun yet: there is nothing to change.
             Code::Usage | Code::Pipeline | Code::JobChanged | Code::StoreForeign | Code::ProgressLost => {
@@ -360,8 +369,9 @@ impl Keeper {
 
     fn output(&self) -> impl Iterator<Item = Record> + '_ {
         let partitions = 0..self.world.scenario().partitions;
-        let places = self.stage.topics().flat_map(move |topic| partitions.clone().map(move |at| (topic, at)));
-        places.flat_map(|(topic, at)| oracle::committed(self.world.cluster(), topic, at))
+        let topics = self.stage.outputs().map(|output| output.topic);
+        let places = topics.flat_map(move |topic| partitions.clone().map(move |at| (topic, at)));
+        places.flat_map(|(topic, at)| self.world.committed(topic, at))
     }
 }
 
@@ -377,7 +387,8 @@ fn acts(scenario: &Scenario) -> BTreeMap<Act, Duration> {
         | Workload::Route
         | Workload::TwoJobs
         | Workload::Moves
-        | Workload::Store => {}
+        | Workload::Store
+        | Workload::Clusters => {}
     }
     acts
 }

@@ -20,6 +20,7 @@ mod cluster;
 mod disk;
 mod fault;
 mod file;
+mod incident;
 mod keeper;
 mod network;
 mod oracle;
@@ -27,6 +28,8 @@ mod panics;
 mod process;
 mod run;
 mod scenario;
+#[cfg(test)]
+mod scene;
 mod signal;
 mod trace;
 mod workload;

@@ -9,16 +9,16 @@
 //! may die with it, and then what was under way is lost.
 
 use super::{
+    cluster::Cluster,
     fault::Kind,
-    process::Process,
+    process::{self, Process},
     scenario::Weather,
     trace::{Trace, now, waiting},
 };
-use hapax_broker::{Broker, NodeId};
 use hapax_host::{BoxStream, ConnectFuture, Net};
 use std::{
     collections::BTreeMap,
-    io,
+    fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -33,12 +33,31 @@ const PIPE: usize = 64 * 1024;
 /// The most that a link carries at once.
 const CHUNK: usize = 16 * 1024;
 
+/// A node by its cluster and its number there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Host {
+    cluster: &'static str,
+    node: i32,
+}
+
+impl Host {
+    pub(super) fn new(cluster: &Cluster, node: i32) -> Self {
+        Self { cluster: cluster.name, node }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.cluster, self.node)
+    }
+}
+
 /// The network of a world. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Network(Arc<Inner>);
 
 struct Inner {
-    broker: Arc<Broker>,
+    clusters: Vec<Cluster>,
     trace: Trace,
     weather: Weather,
     state: Mutex<State>,
@@ -49,7 +68,7 @@ struct State {
     stormy: bool,
     links: u64,
     /// Until when a process and a node do not hear each other.
-    apart: BTreeMap<(u32, i32), Instant>,
+    apart: BTreeMap<(u32, Host), Instant>,
 }
 
 #[derive(Clone, Copy)]
@@ -66,9 +85,9 @@ struct Passage {
 }
 
 impl Network {
-    pub(super) fn new(broker: Arc<Broker>, trace: Trace, weather: Weather, random: fastrand::Rng) -> Self {
+    pub(super) fn new(clusters: Vec<Cluster>, trace: Trace, weather: Weather, random: fastrand::Rng) -> Self {
         let state = State { random, stormy: true, links: 0, apart: BTreeMap::new() };
-        Self(Arc::new(Inner { broker, trace, weather, state: Mutex::new(state) }))
+        Self(Arc::new(Inner { clusters, trace, weather, state: Mutex::new(state) }))
     }
 
     /// No faults from now on.
@@ -79,8 +98,8 @@ impl Network {
     }
 
     /// A process and a node do not hear each other for a while. What was sent arrives behind that.
-    pub(super) fn part(&self, process: u32, node: i32, time: Duration) {
-        self.state().apart.insert((process, node), now() + time);
+    pub(super) fn part(&self, process: u32, host: Host, time: Duration) {
+        self.state().apart.insert((process, host), now() + time);
     }
 
     /// The sockets of a process.
@@ -89,8 +108,9 @@ impl Network {
     }
 
     async fn open(&self, process: &Process, host: &str) -> io::Result<DuplexStream> {
-        let node = host.strip_prefix("node-").and_then(|number| number.parse().ok());
-        let node: i32 = node.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such host"))?;
+        let found = self.0.clusters.iter().find_map(|cluster| Some((cluster, cluster.node(host)?)));
+        let (cluster, node) = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such host"))?;
+        let host = Host::new(cluster, node.0);
         let (late, refused, link) = {
             let mut state = self.state();
             state.links += 1;
@@ -98,30 +118,28 @@ impl Network {
             (late, state.stormy && state.random.f64() < self.0.weather.refused, state.links)
         };
         sleep(late).await;
-        self.together(process.number(), node).await;
+        self.together(process.number(), host).await;
         if refused {
-            self.0.trace.fired(Kind::Refused, format_args!("process {} to node {node}", process.number()));
+            self.0.trace.fired(Kind::Refused, format_args!("process {} to {host}", process.number()));
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        self.0.trace.event(format_args!("link {link} from process {} to node {node}", process.number()));
+        self.0.trace.event(format_args!("link {link} from process {} to {host}", process.number()));
         let (near, far) = duplex(PIPE);
-        let served = self.0.broker.connect_in_memory(NodeId(node));
-        let carrier = Link { network: self.clone(), process: process.clone(), node, number: link };
-        tokio::spawn(carrier.carry(far, served));
+        let served = cluster.broker.connect_in_memory(node);
+        let carrier = Link { network: self.clone(), process: process.clone(), host, number: link };
+        process::spawn(carrier.carry(far, served));
         Ok(near)
     }
 
     /// Waits until process and node hear each other.
-    async fn together(&self, process: u32, node: i32) {
+    async fn together(&self, process: u32, host: Host) {
         let mut is_told = false;
         loop {
-            let until = self.state().apart.get(&(process, node)).copied();
+            let until = self.state().apart.get(&(process, host)).copied();
             match until {
                 Some(until) if now() < until => {
                     if !std::mem::replace(&mut is_told, true) {
-                        self.0
-                            .trace
-                            .fired(Kind::Partition, format_args!("process {process} and node {node}"));
+                        self.0.trace.fired(Kind::Partition, format_args!("process {process} and {host}"));
                     }
                     // Looked at now and then, since a partition may be healed.
                     sleep_until(until.min(now() + Duration::from_millis(500))).await;
@@ -163,7 +181,7 @@ impl Net for Sockets {
 struct Link {
     network: Network,
     process: Process,
-    node: i32,
+    host: Host,
     number: u64,
 }
 
@@ -205,7 +223,7 @@ impl Link {
                 trace.fired(Kind::SlowLink, format_args!("{name} {} by {:?}", self.number, passage.late));
             }
             sleep(passage.late).await;
-            self.network.together(self.process.number(), self.node).await;
+            self.network.together(self.process.number(), self.host).await;
             trace.event(format_args!("link {} {name} {read}", self.number));
             let whole = passage.cut.is_none();
             if to.write_all(&buffer[..passage.cut.unwrap_or(read)]).await.is_err() {

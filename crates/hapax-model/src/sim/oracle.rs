@@ -2,10 +2,10 @@
 //!
 //! Knows batches, markers and the input; nothing of chains, epochs, positions, or what a job says of itself.
 
-use super::cluster::Cluster;
+use super::{cluster::Cluster, incident::GivenUp};
 use bytes::Bytes;
 use kafka_protocol::records;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Key and value: what must come out.
 #[derive(Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl Record {
         Self { key: key.into(), value: value.into() }
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.value).into_owned()
     }
 }
@@ -63,33 +63,51 @@ pub(super) struct Standing {
     pub(super) missing: usize,
 }
 
-/// Holds every output partition against what is expected there: once, in order, nothing else.
+/// Holds every output partition, as a reader of it sees it, against what is expected there: once, in order, nothing else.
 ///
 /// # Errors
 /// What is there is no beginning of what is expected.
-pub(super) fn judge(cluster: &Cluster, expected: &Content) -> Result<Standing, String> {
+pub(super) fn judge(
+    committed: impl Fn(&str, i32) -> Vec<Record>,
+    expected: &Content,
+    given_up: &GivenUp,
+) -> Result<Standing, String> {
     let mut missing = 0;
     for ((topic, partition), wanted) in expected {
-        let found = committed(cluster, topic, *partition);
-        is_beginning(&found, wanted).map_err(|why| format!("partition {partition} of {topic}: {why}"))?;
-        missing += wanted.len() - found.len();
+        let found = committed(topic, *partition);
+        missing += still_to_come(&found, wanted, |record| given_up.names(topic, record))
+            .map_err(|why| format!("partition {partition} of {topic}: {why}"))?;
     }
     Ok(Standing { missing })
 }
 
-/// Is the one a beginning of the other?
-fn is_beginning(found: &[Record], wanted: &[Record]) -> Result<(), String> {
-    let Some(at) = (0..found.len()).find(|&at| found.get(at) != wanted.get(at)) else { return Ok(()) };
-    let (is, should) = (found[at].text(), wanted.get(at).map(Record::text));
-    let before: BTreeSet<&[u8]> = found[..at].iter().map(|record| &*record.value).collect();
-    let how = match (&should, before.contains(&*found[at].value)) {
-        (_, true) => "comes a second time",
-        (Some(_), false) if wanted.contains(&found[at]) => {
-            "comes too early, so something is lost or out of order"
+/// Is the one a beginning of the other, where it may do without some? How many are to come, then.
+fn still_to_come(
+    found: &[Record],
+    wanted: &[Record],
+    may_lack: impl Fn(&Record) -> bool,
+) -> Result<usize, String> {
+    let mut left = wanted;
+    for (at, record) in found.iter().enumerate() {
+        let lacks = left.iter().take_while(|other| *other != record && may_lack(other)).count();
+        left = &left[lacks..];
+        match left.split_first() {
+            Some((next, rest)) if next == record => left = rest,
+            next => return Err(wrong(&found[..at], record, wanted, next.map(|(next, _)| next))),
         }
-        (_, false) => "was never to come",
+    }
+    Ok(left.iter().filter(|record| !may_lack(record)).count())
+}
+
+fn wrong(before: &[Record], is: &Record, wanted: &[Record], should: Option<&Record>) -> String {
+    let at = before.len();
+    let how = match should {
+        _ if before.iter().any(|record| record.value == is.value) => "comes a second time",
+        Some(_) if wanted.contains(is) => "comes too early, so something is lost or out of order",
+        _ => "was never to come",
     };
-    Err(format!("record {at} is {is:?}, which {how}; {should:?} should be there"))
+    let should = should.map(Record::text);
+    format!("record {at} is {:?}, which {how}; {should:?} should be there", is.text())
 }
 
 #[cfg(test)]
@@ -144,7 +162,8 @@ mod tests {
         };
         let wanted = records(&["a", "b", "c"]);
         for beginning in [&[][..], &["a"], &["a", "b", "c"]] {
-            assert_eq!(is_beginning(&records(beginning), &wanted), Ok(()));
+            let missing = still_to_come(&records(beginning), &wanted, |_| false);
+            assert_eq!(missing, Ok(3 - beginning.len()));
         }
         for (found, how) in [
             (&["b"][..], "too early"),
@@ -153,8 +172,24 @@ mod tests {
             (&["a", "x"], "never to come"),
             (&["a", "b", "c", "d"], "never to come"),
         ] {
-            let why = is_beginning(&records(found), &wanted).unwrap_err();
+            let why = still_to_come(&records(found), &wanted, |_| false).unwrap_err();
             assert!(why.contains(how), "{why}");
         }
+    }
+
+    #[test]
+    fn what_was_given_up_may_be_lacking_and_nothing_else() {
+        let records = |values: &[&str]| -> Vec<Record> {
+            values.iter().map(|value| Record::new("", Bytes::from((*value).to_owned()))).collect()
+        };
+        let (wanted, given_up) = (records(&["a", "b", "c", "d"]), records(&["b"]));
+        let judged = |found: &[&str]| {
+            still_to_come(&records(found), &wanted, |record| given_up.contains(record)).map_err(drop)
+        };
+        assert_eq!(judged(&["a", "c", "d"]), Ok(0));
+        assert_eq!(judged(&["a", "b", "c"]), Ok(1));
+        assert_eq!(judged(&["a"]), Ok(2));
+        assert_eq!(judged(&["a", "d"]), Err(()));
+        assert_eq!(judged(&["a", "c", "b"]), Err(()));
     }
 }

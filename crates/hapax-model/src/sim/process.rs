@@ -210,6 +210,12 @@ impl Tasks for Process {
     }
 }
 
+/// Runs a task of the world itself, which goes on whatever becomes of processes.
+#[allow(clippy::disallowed_methods, reason = "what is no process's is held by no process")]
+pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    drop(tokio::spawn(task));
+}
+
 /// A task behind its process's gate.
 struct Gated<T> {
     process: Process,

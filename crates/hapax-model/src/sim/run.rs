@@ -111,7 +111,7 @@ async fn whole(scenario: &Scenario, watched: Watched) -> Report {
         faults: trace.faults(),
         virtual_time: trace.elapsed(),
         digest: trace.digest(),
-        log_digest: world.cluster().broker.digest(),
+        log_digest: world.clusters().iter().fold(0, |digest, cluster| digest ^ cluster.broker.digest()),
     }
 }
 
@@ -198,7 +198,7 @@ async fn until_complete(world: &World, limit: Duration, since: &str) -> Result<(
             return Ok(());
         }
         if world.trace().elapsed() - began > limit {
-            let open = world.cluster().open_transactions().join(", ");
+            let open = world.open_transactions().join(", ");
             return Err(format!("{missing} records have not come within {limit:?} {since}; open: {open}"));
         }
         sleep(Duration::from_millis(500)).await;
@@ -220,13 +220,13 @@ async fn until_alone(world: &World) -> Result<(), String> {
 /// Everything is there and nothing is open. Before KIP-890 a request that was late may begin a transaction again that has
 /// ended: it holds nothing, and its time-out ends it.
 async fn at_rest(world: &World) -> Result<(), String> {
-    if world.scenario().transaction_version < 2 && !world.cluster().open_transactions().is_empty() {
+    if world.scenario().transaction_version < 2 && !world.open_transactions().is_empty() {
         sleep(world.scenario().transaction_timeout + TIMED_OUT_WITHIN).await;
     }
     let missing = look(world)?;
-    let open = world.cluster().open_transactions();
+    let open = world.open_transactions();
     match (missing, open.is_empty()) {
-        (0, true) => Ok(()),
+        (0, true) => world.judge_incidents(),
         (0, false) => Err(format!("the jobs have ended, and transactions are open: {}", open.join(", "))),
         (missing, _) => Err(format!("{missing} records that were there are not any more")),
     }
@@ -234,10 +234,10 @@ async fn at_rest(world: &World) -> Result<(), String> {
 
 async fn plant(world: &World, planted: Planted) {
     let topic = *world.topics().last().expect("a world has an output");
-    let first = super::oracle::committed(world.cluster(), topic, 0).into_iter().next();
+    let first = world.committed(topic, 0).into_iter().next();
     let record = match planted {
         Planted::Duplicate => first.expect("something has come out"),
         Planted::Stranger => super::oracle::Record::new("k", "stranger"),
     };
-    world.cluster().append(topic, 0, &[record], START_MS).await;
+    world.cluster_of(topic).append(topic, 0, &[record], START_MS).await;
 }

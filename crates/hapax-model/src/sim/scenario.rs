@@ -3,7 +3,7 @@
 //! A swarm: each seed leaves most kinds of faults out, so that those that are left meet each other often.
 
 use super::{fault::Kind, trace::stream};
-use hapax::Strategy;
+use hapax::{Compression, Strategy};
 use hapax_commit::DeciderKind;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,11 +30,13 @@ pub enum Workload {
     Moves,
     /// A topic is copied while the store is slow, fails and is full often.
     Store,
+    /// A topic is copied to its own cluster and to another one.
+    Clusters,
 }
 
 impl Workload {
     /// Every workload.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Copy,
         Self::Transform,
         Self::Route,
@@ -43,6 +45,7 @@ impl Workload {
         Self::Recreate,
         Self::Moves,
         Self::Store,
+        Self::Clusters,
     ];
 
     /// As reports name it.
@@ -56,6 +59,7 @@ impl Workload {
             Self::Recreate => "recreate",
             Self::Moves => "moves",
             Self::Store => "store",
+            Self::Clusters => "clusters",
         }
     }
 }
@@ -103,6 +107,10 @@ pub struct Scenario {
     pub recovery: Vec<Strategy>,
     /// Sinks keep journals.
     pub journal: bool,
+    /// Of what sinks write.
+    pub compression: Compression,
+    /// No time-out ends the job's transactions.
+    pub two_phase: bool,
     /// Nodes of the cluster.
     pub nodes: i32,
     /// Partitions of every topic.
@@ -137,9 +145,10 @@ impl Scenario {
     }
 
     fn drawn(seed: u64, workload: Workload, random: &mut fastrand::Rng) -> Self {
-        let by_chain = matches!(workload, Workload::Store) || random.bool();
+        let by_chain = matches!(workload, Workload::Store | Workload::Clusters) || random.bool();
         let decider = if by_chain { DeciderKind::Checkpoint } else { DeciderKind::Transaction };
-        let (recovery, journal) = recovery(random);
+        let (recovery, journal) = recovery(workload, random);
+        let transaction_version = if random.u8(..3) == 0 { 0 } else { 2 };
         let interval = Duration::from_millis(random.u64(100..=3_000));
         let kinds = kinds(workload, by_chain, random);
         let chance = |random: &mut fastrand::Rng, kind, most: f64| {
@@ -149,10 +158,12 @@ impl Scenario {
         Self {
             seed,
             workload,
-            transaction_version: if random.u8(..3) == 0 { 0 } else { 2 },
+            transaction_version,
             decider,
             recovery,
             journal: journal && by_chain,
+            compression: Compression::ALL[random.usize(..Compression::ALL.len())],
+            two_phase: transaction_version == 2 && random.u8(..5) == 0,
             nodes: random.i32(1..=3),
             partitions: random.i32(1..=4),
             shards: random.u32(1..=3),
@@ -192,16 +203,33 @@ impl Scenario {
         self.kinds.get(&kind).copied()
     }
 
+    /// Is a person asked what is to become of a commit that is in doubt?
+    pub(super) fn asks(&self) -> bool {
+        self.recovery == [Strategy::Resume]
+    }
+
+    /// May records be given up?
+    pub(super) fn gives_up(&self) -> bool {
+        self.recovery.iter().any(|strategy| strategy.gives_up())
+    }
+
     /// Does the store do what it should not?
     pub(super) fn store_fails(&self) -> bool {
         self.kinds.keys().any(|kind| kind.is_of_store())
     }
 }
 
-/// With each of these, every commit that is in doubt can be settled as long as no log loses what it has acknowledged.
-fn recovery(random: &mut fastrand::Rng) -> (Vec<Strategy>, bool) {
-    use Strategy::{Replay, Resume, Rewind, Rewrite};
-    match random.u8(..5) {
+/// With most of these, every commit that is in doubt can be settled as long as no log loses what it has acknowledged; with the
+/// first a person is asked, and with the last ones records are given up.
+fn recovery(workload: Workload, random: &mut fastrand::Rng) -> (Vec<Strategy>, bool) {
+    use Strategy::{Abandon, Replay, Resume, Rewind, Rewrite, SetAside};
+    // What is given up is told by offsets of the topic that the job writes, which must be the one that is judged.
+    let gives_up = !matches!(workload, Workload::TwoJobs | Workload::Recreate);
+    match random.u8(..10) {
+        5 => (vec![Resume], false),
+        6 if gives_up => (vec![Resume, Abandon], random.bool()),
+        7 if gives_up => (vec![Resume, SetAside], random.bool()),
+        8 if gives_up => (vec![Resume, Rewind, SetAside], random.bool()),
         0 => (vec![Resume, Rewrite], false),
         1 => (vec![Resume, Rewrite, Rewind], false),
         2 => (vec![Resume, Replay], true),
@@ -219,7 +247,8 @@ fn kinds(workload: Workload, by_chain: bool, random: &mut fastrand::Rng) -> BTre
         | Workload::Route
         | Workload::Rescale
         | Workload::TwoJobs
-        | Workload::Recreate => &[],
+        | Workload::Recreate
+        | Workload::Clusters => &[],
     };
     let always: BTreeSet<Kind> = always.iter().copied().collect();
     let mut kinds = BTreeMap::new();
@@ -242,7 +271,7 @@ impl fmt::Display for Scenario {
         let kinds: Vec<&str> = self.kinds.keys().map(|kind| kind.name()).collect();
         write!(
             f,
-            "{} by {:?} on version {}, {} partitions on {} nodes, {} shards, interval {:?}, timeout {:?}, {} for {:?}; \
+            "{} by {:?} on version {}, {} partitions on {} nodes, {} shards, interval {:?}, timeout {}, {}, {} for {:?}; \
              faults {}",
             self.workload.name(),
             self.decider,
@@ -251,7 +280,11 @@ impl fmt::Display for Scenario {
             self.nodes,
             self.shards,
             self.interval,
-            self.transaction_timeout,
+            match self.two_phase {
+                true => "none".to_owned(),
+                false => format!("{:?}", self.transaction_timeout),
+            },
+            self.compression,
             recovery.join("+"),
             self.trouble,
             kinds.join(" "),

@@ -1,12 +1,22 @@
 //! What the jobs of a world do, and what must come out of what went in.
 
 use super::{
+    cluster::Cluster,
     oracle::{Content, Record},
     scenario::{Scenario, Workload},
 };
-use hapax::{Compression, Job, JobError, Name, Plan, SinkTopic, source::KafkaSource};
+use hapax::{Job, JobError, Name, Plan, SinkTopic, Strategy, source::KafkaSource};
 use hapax_store::ObjectStore;
 use std::sync::Arc;
+
+/// The cluster that is read from.
+pub(super) const MAIN: &str = "main";
+
+/// The cluster that some jobs write to beside it.
+pub(super) const FAR: &str = "far";
+
+/// Where each job has its incidents.
+pub(super) const INCIDENTS: &str = "/incidents";
 
 /// The topic that is fed.
 pub(super) const INPUT: &str = "in";
@@ -19,49 +29,81 @@ enum Made {
     Routed,
 }
 
-/// One job.
+/// One job. It reads from the main cluster.
 #[derive(Clone)]
 pub(super) struct Stage {
     pub(super) job: &'static str,
     from: &'static str,
     made: Made,
-    to: &'static [&'static str],
+    to: &'static [Output],
+}
+
+/// A topic that a job writes.
+#[derive(Clone, Copy)]
+pub(super) struct Output {
+    pub(super) cluster: &'static str,
+    pub(super) topic: &'static str,
+}
+
+impl Output {
+    const fn main(topic: &'static str) -> Self {
+        Self { cluster: MAIN, topic }
+    }
 }
 
 /// What a process is told beside the scenario.
 pub(super) struct Wiring<'a> {
-    pub(super) brokers: &'a str,
+    pub(super) clusters: &'a [Cluster],
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) shards: Option<u32>,
     pub(super) fresh: bool,
+    /// What a person allows this start beside the job's list.
+    pub(super) once: Vec<Strategy>,
 }
 
 impl Stage {
     /// The jobs of a workload, in the order in which records pass them.
     pub(super) fn of(workload: Workload) -> Vec<Self> {
+        const OUT: &[Output] = &[Output::main("out")];
         let one = |made, to| vec![Self { job: "sim", from: INPUT, made, to }];
         match workload {
             Workload::Copy | Workload::Rescale | Workload::Recreate | Workload::Moves | Workload::Store => {
-                one(Made::Copied, &["out"])
+                one(Made::Copied, OUT)
             }
-            Workload::Transform => one(Made::Transformed, &["out"]),
-            Workload::Route => one(Made::Routed, &["out-even", "out-odd"]),
+            Workload::Transform => one(Made::Transformed, OUT),
+            Workload::Route => {
+                one(Made::Routed, const { &[Output::main("out-even"), Output::main("out-odd")] })
+            }
+            Workload::Clusters => {
+                one(Made::Copied, const { &[Output::main("out"), Output { cluster: FAR, topic: "far-out" }] })
+            }
             Workload::TwoJobs => vec![
-                Self { job: "first", from: INPUT, made: Made::Copied, to: &["mid"] },
-                Self { job: "second", from: "mid", made: Made::Transformed, to: &["out"] },
+                Self { job: "first", from: INPUT, made: Made::Copied, to: const { &[Output::main("mid")] } },
+                Self { job: "second", from: "mid", made: Made::Transformed, to: OUT },
             ],
         }
     }
 
-    /// The topics that it writes.
-    pub(super) fn topics(&self) -> impl Iterator<Item = &'static str> + use<> {
+    /// What it writes.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = Output> + use<> {
         self.to.iter().copied()
+    }
+
+    /// The topics that it writes.
+    fn topics(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.outputs().map(|output| output.topic)
     }
 
     /// The job, as its user writes it.
     pub(super) fn plan(&self, scenario: &Scenario, wiring: Wiring<'_>) -> Result<Plan, JobError> {
         let by_chain = scenario.decider == hapax_commit::DeciderKind::Checkpoint;
-        let mut job = Job::new(self.job).cluster("main", wiring.brokers)?;
+        let mut job = Job::new(self.job);
+        for cluster in wiring.clusters {
+            job = job.cluster(cluster.name, &cluster.broker.bootstrap())?;
+            if scenario.two_phase {
+                job = job.two_phase(cluster.name)?;
+            }
+        }
         if by_chain {
             job = job.store_on("memory://simulated", wiring.store);
         }
@@ -72,11 +114,13 @@ impl Stage {
             settings.workers = Some(2);
             settings.transaction_timeout = Some(scenario.transaction_timeout);
             settings.fresh = wiring.fresh;
+            settings.incidents = Some(format!("{INCIDENTS}/{}", self.job).into());
+            settings.recover_once.clone_from(&wiring.once);
             if by_chain {
                 settings.recovery.clone_from(&scenario.recovery);
             }
         });
-        let main = Name::new("main").expect("a legal name");
+        let main = Name::new(MAIN).expect("a legal name");
         let job = self.operators(job.source(KafkaSource::new(main, [self.from])));
         self.sink(scenario, job).plan()
     }
@@ -98,22 +142,27 @@ impl Stage {
     }
 
     fn sink(&self, scenario: &Scenario, job: Job) -> Job {
-        let mut sink = SinkTopic::new("main", self.to[0]).journal(scenario.journal);
-        sink.producer.compression = Compression::None;
+        let sink = |output: Output| {
+            let mut sink = SinkTopic::new(output.cluster, output.topic).journal(scenario.journal);
+            sink.producer.compression = scenario.compression;
+            sink
+        };
         if self.made == Made::Routed {
-            sink.route.topic = None;
+            let mut any = sink(self.to[0]);
+            any.route.topic = None;
+            return job.sink(any);
         }
-        job.sink(sink)
+        self.outputs().fold(job, |job, output| job.sink(sink(output)))
     }
 
     fn make(&self, record: &Record) -> Vec<(&'static str, Record)> {
         match self.made {
-            Made::Copied => vec![(self.to[0], record.clone())],
+            Made::Copied => self.topics().map(|topic| (topic, record.clone())).collect(),
             Made::Transformed => transformed(&record.value)
                 .into_iter()
-                .map(|value| (self.to[0], Record::new(record.key.clone(), value)))
+                .map(|value| (self.to[0].topic, Record::new(record.key.clone(), value)))
                 .collect(),
-            Made::Routed => vec![(self.to[way(&record.value)], record.clone())],
+            Made::Routed => vec![(self.to[way(&record.value)].topic, record.clone())],
         }
     }
 }

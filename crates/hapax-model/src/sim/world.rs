@@ -4,14 +4,16 @@ use super::{
     cluster::Cluster,
     disk::Disk,
     file::Memory,
+    incident::{self, GivenUp},
     network::Network,
-    oracle::{self, Content, Standing},
+    oracle::{self, Content, Record, Standing},
     process::Process,
     scenario::{Scenario, Workload},
     signal::Signal,
     trace::{Trace, now, stream},
-    workload::{self, INPUT, Stage},
+    workload::{self, FAR, INPUT, MAIN, Output, Stage},
 };
+use hapax::Strategy;
 use hapax_broker::Settings;
 use std::{
     collections::BTreeMap,
@@ -38,7 +40,7 @@ pub(super) struct World(Arc<Inner>);
 struct Inner {
     scenario: Scenario,
     trace: Trace,
-    cluster: Cluster,
+    clusters: Vec<Cluster>,
     network: Network,
     disk: Disk,
     files: Memory,
@@ -50,8 +52,10 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    /// Where the world stands, and since when; in trouble before it is said.
-    phase: Option<(Phase, Instant)>,
+    /// Where the world stands; in trouble before it is said.
+    phase: Option<Phase>,
+    /// Since when nothing goes wrong any more.
+    healed: Option<Instant>,
     processes: u32,
     /// Live processes, by job.
     live: BTreeMap<&'static str, usize>,
@@ -64,24 +68,21 @@ struct State {
 impl World {
     pub(super) async fn begin(scenario: &Scenario, trace: Trace) -> Self {
         let seed = scenario.seed;
-        let mut random = stream(seed, "cluster");
-        let settings = Settings {
-            seed: random.u64(..),
-            nodes: scenario.nodes,
-            transaction_version: scenario.transaction_version,
-            marker_delay_ms: random.i64(0..=50),
-            load_ms: random.i64(0..=2_000),
-            auto_create_topics: false,
-            ..Settings::default()
-        };
-        let cluster = Cluster::start(settings).await;
+        let stages = Stage::of(scenario.workload);
+        let outputs: Vec<Output> = stages.iter().flat_map(Stage::outputs).collect();
+        let mut clusters = Vec::new();
+        for name in [MAIN, FAR] {
+            if name == MAIN || outputs.iter().any(|output| output.cluster == name) {
+                clusters.push(Cluster::start(name, settings(scenario, name)).await);
+            }
+        }
         let network =
-            Network::new(cluster.broker.clone(), trace.clone(), scenario.weather, stream(seed, "network"));
+            Network::new(clusters.clone(), trace.clone(), scenario.weather, stream(seed, "network"));
         let disk = Disk::new(trace.clone(), scenario.disk, stream(seed, "disk"));
         let world = Self(Arc::new(Inner {
             scenario: scenario.clone(),
             trace,
-            cluster,
+            clusters,
             network,
             disk,
             files: Memory::default(),
@@ -89,9 +90,8 @@ impl World {
             input: tokio::sync::Mutex::default(),
             state: Mutex::default(),
         }));
-        let outputs = Stage::of(scenario.workload);
-        for topic in outputs.iter().flat_map(Stage::topics) {
-            world.cluster().create(topic, scenario.partitions).await;
+        for output in outputs {
+            world.cluster_of(output.topic).create(output.topic, scenario.partitions).await;
         }
         world.make_input().await;
         world
@@ -105,8 +105,21 @@ impl World {
         &self.0.trace
     }
 
+    /// The cluster that is fed.
     pub(super) fn cluster(&self) -> &Cluster {
-        &self.0.cluster
+        &self.0.clusters[0]
+    }
+
+    pub(super) fn clusters(&self) -> &[Cluster] {
+        &self.0.clusters
+    }
+
+    /// The cluster that has a topic.
+    pub(super) fn cluster_of(&self, topic: &str) -> &Cluster {
+        let stages = Stage::of(self.scenario().workload);
+        let output = stages.iter().flat_map(Stage::outputs).find(|output| output.topic == topic);
+        let named = |output: Output| self.0.clusters.iter().find(|cluster| cluster.name == output.cluster);
+        output.and_then(named).unwrap_or(self.cluster())
     }
 
     pub(super) fn network(&self) -> &Network {
@@ -124,7 +137,25 @@ impl World {
     /// The topics of this world.
     pub(super) fn topics(&self) -> Vec<&'static str> {
         let stages = Stage::of(self.scenario().workload);
-        std::iter::once(INPUT).chain(stages.iter().flat_map(Stage::topics)).collect()
+        let outputs = stages.iter().flat_map(Stage::outputs).map(|output| output.topic);
+        std::iter::once(INPUT).chain(outputs).collect()
+    }
+
+    /// Those of them that a cluster has.
+    pub(super) fn topics_of(&self, cluster: &Cluster) -> Vec<&'static str> {
+        let mut topics = self.topics();
+        topics.retain(|topic| self.cluster_of(topic).name == cluster.name);
+        topics
+    }
+
+    /// What a `read_committed` reader gets of a partition.
+    pub(super) fn committed(&self, topic: &str, partition: i32) -> Vec<Record> {
+        oracle::committed(self.cluster_of(topic), topic, partition)
+    }
+
+    /// Transactional ids, on whatever cluster, whose transaction has not come to its end.
+    pub(super) fn open_transactions(&self) -> Vec<String> {
+        self.clusters().iter().flat_map(Cluster::open_transactions).collect()
     }
 
     /// A new process.
@@ -154,7 +185,7 @@ impl World {
     }
 
     pub(super) fn phase(&self) -> Phase {
-        self.state().phase.map_or(Phase::Trouble, |(phase, _)| phase)
+        self.state().phase.unwrap_or(Phase::Trouble)
     }
 
     /// Returns when it is another than this.
@@ -164,17 +195,18 @@ impl World {
 
     pub(super) fn enter(&self, phase: Phase) {
         self.trace().event(format_args!("phase {phase:?}"));
-        self.state().phase = Some((phase, now()));
+        let mut state = self.state();
+        state.phase = Some(phase);
+        if phase == Phase::Healed {
+            state.healed = Some(now());
+        }
+        drop(state);
         self.0.turned.tell();
     }
 
     /// Do things go wrong, or did they a moment ago?
     pub(super) fn is_in_trouble(&self, felt_for: Duration) -> bool {
-        match self.state().phase {
-            None | Some((Phase::Trouble, _)) => true,
-            Some((Phase::Healed, since)) => now() < since + felt_for,
-            Some((Phase::Ending, _)) => false,
-        }
+        self.state().healed.is_none_or(|since| now() < since + felt_for)
     }
 
     /// Deletes the input topic and makes it again.
@@ -216,8 +248,39 @@ impl World {
     /// # Errors
     /// Something is there that may not be.
     pub(super) fn judge(&self) -> Result<Standing, String> {
-        let expected = self.expected();
-        oracle::judge(self.cluster(), &expected)
+        let given_up = self.given_up();
+        oracle::judge(|topic, partition| self.committed(topic, partition), &self.expected(), &given_up)
+    }
+
+    /// Is what was given up what incidents say, and kept where that was promised?
+    ///
+    /// # Errors
+    /// What is not so.
+    pub(super) fn judge_incidents(&self) -> Result<(), String> {
+        let given_up = self.given_up();
+        for topic in self.topics() {
+            for partition in 0..self.scenario().partitions {
+                let seen = self.committed(topic, partition);
+                if let Some(record) = seen.iter().find(|record| given_up.names(topic, record)) {
+                    return Err(format!(
+                        "an incident says that readers of {topic} do not see {:?}, and they do",
+                        record.text()
+                    ));
+                }
+            }
+        }
+        match self.scenario().recovery.contains(&Strategy::SetAside) {
+            true => incident::judge_files(self.files(), &given_up),
+            false => Ok(()),
+        }
+    }
+
+    fn given_up(&self) -> GivenUp {
+        if !self.scenario().gives_up() {
+            return GivenUp::default();
+        }
+        let log = |topic: &str, partition| self.cluster_of(topic).log(topic, partition);
+        incident::given_up(self.files(), log)
     }
 
     fn expected(&self) -> Content {
@@ -229,7 +292,7 @@ impl World {
         // A job that is begun anew goes on from the first record of the new topic, wherever it was in the old one.
         for (generation, again) in contents {
             for (place, records) in workload::expected(&stages, again) {
-                let seen = oracle::committed(self.cluster(), &place.0, place.1);
+                let seen = self.committed(&place.0, place.1);
                 let old =
                     seen.iter().take_while(|record| !workload::is_of(generation as u32, record)).count();
                 let before = all.entry(place).or_default();
@@ -249,5 +312,19 @@ impl World {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn settings(scenario: &Scenario, cluster: &str) -> Settings {
+    let mut random = stream(scenario.seed, &format!("cluster {cluster}"));
+    Settings {
+        seed: random.u64(..),
+        nodes: scenario.nodes,
+        transaction_version: scenario.transaction_version,
+        marker_delay_ms: random.i64(0..=50),
+        load_ms: random.i64(0..=2_000),
+        auto_create_topics: false,
+        two_phase_commit: scenario.two_phase,
+        ..Settings::default()
     }
 }

@@ -18,6 +18,7 @@ async fn of_concurrent_creators_exactly_one_wins() {
             // A store each: creators are processes.
             let chain = open(folder.path()).chain(&job(), Incarnation::FIRST, 0);
             let slot = claim(round, RunNonce(creator));
+            #[allow(clippy::disallowed_methods, reason = "creators that compete")]
             tokio::spawn(async move { (creator, chain.put(&slot).await) })
         });
         let mut winners = Vec::new();

@@ -3,6 +3,7 @@
 use super::JournalPlace;
 use crate::sink::SinkError;
 use hapax_commit::{Epoch, Journal, LaneId};
+use hapax_host::Host;
 use hapax_kafka::record::RecordRef;
 use hapax_store::{Journals, StoreError, journal::Row};
 
@@ -10,7 +11,7 @@ use hapax_store::{Journals, StoreError, journal::Row};
 pub(crate) enum Recorder {}
 
 impl Recorder {
-    pub(crate) fn begin(_: &JournalPlace, lane: LaneId, _: Epoch) -> Self {
+    pub(crate) fn begin(_: &Host, _: &JournalPlace, lane: LaneId, _: Epoch) -> Self {
         unreachable!("lane {lane} keeps no journal: the plan was refused")
     }
 

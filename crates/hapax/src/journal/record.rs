@@ -3,16 +3,18 @@
 use super::JournalPlace;
 use crate::sink::SinkError;
 use hapax_commit::{Epoch, Journal, LaneId};
+use hapax_host::Host;
 use hapax_kafka::record::RecordRef;
 use hapax_store::{
     Journals, StoreError,
     journal::{FinishedPart, PartWriter, Row},
 };
 use std::mem;
-use tokio::task::JoinHandle;
+use tokio::{sync::oneshot, task::AbortHandle};
 
 /// The journal of an open epoch.
 pub(crate) struct Recorder {
+    host: Host,
     journals: Journals,
     lane: LaneId,
     epoch: Epoch,
@@ -30,19 +32,23 @@ enum Stored {
 }
 
 /// A put that ends with its recorder.
-struct Putting(JoinHandle<Result<Journal, StoreError>>);
+struct Putting {
+    task: AbortHandle,
+    stored: oneshot::Receiver<Result<Journal, StoreError>>,
+}
 
 impl Drop for Putting {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
 impl Recorder {
-    pub(crate) fn begin(place: &JournalPlace, lane: LaneId, epoch: Epoch) -> Self {
+    pub(crate) fn begin(host: &Host, place: &JournalPlace, lane: LaneId, epoch: Epoch) -> Self {
         let journal = Journal { lane: lane.clone(), epoch, generation: place.generation, parts: Vec::new() };
         let part = part(&lane, epoch);
-        Self { journals: place.journals.clone(), lane, epoch, part, stored: Stored::Known(journal) }
+        let (host, journals) = (host.clone(), place.journals.clone());
+        Self { host, journals, lane, epoch, part, stored: Stored::Known(journal) }
     }
 
     /// Adds a record as it was appended to its batch. Waits where two parts are full.
@@ -68,10 +74,13 @@ impl Recorder {
         let full = mem::replace(&mut self.part, part(&self.lane, self.epoch));
         let FinishedPart { bytes, records } = full.finish().map_err(|error| self.unencoded(&error))?;
         let journals = self.journals.clone();
-        self.stored = Stored::Putting(Putting(tokio::spawn(async move {
-            journals.put(&mut journal, records, bytes).await?;
-            Ok(journal)
-        })));
+        let (tell, stored) = oneshot::channel();
+        let task = self.host.spawn(async move {
+            let put = journals.put(&mut journal, records, bytes).await;
+            // Nobody hears it where the recorder has gone.
+            let _ = tell.send(put.map(|()| journal));
+        });
+        self.stored = Stored::Putting(Putting { task, stored });
         Ok(())
     }
 
@@ -90,10 +99,10 @@ impl Recorder {
     async fn stored(&mut self) -> Result<Journal, SinkError> {
         match mem::replace(&mut self.stored, Stored::Failed) {
             Stored::Known(journal) => Ok(journal),
-            Stored::Putting(mut putting) => match (&mut putting.0).await {
-                Ok(journal) => journal.map_err(|error| self.unstored(error)),
-                Err(ended) => std::panic::resume_unwind(ended.into_panic()),
-            },
+            Stored::Putting(mut putting) => {
+                let stored = (&mut putting.stored).await;
+                stored.expect("a put that does not panic tells its end").map_err(|error| self.unstored(error))
+            }
             Stored::Failed => unreachable!("a first failure ends the run"),
         }
     }

@@ -3,6 +3,7 @@
 //! A run goes from a claim to its end. Whatever ends it, a failure in live operation, a restart in process or a
 //! restart after kill -9, the next run begins the same way: claim, clear, resolve, read progress, write.
 
+mod awake;
 mod carried;
 mod durability;
 mod fork;
@@ -24,8 +25,9 @@ use crate::{
     source::SourceContext,
     stop::StopSignal,
 };
+use awake::Awake;
 use hapax_commit::{DeciderKind, Epoch, Generation, RunNonce, Strategy};
-use hapax_host::{Host, Instant};
+use hapax_host::Host;
 use hapax_store::{Incarnation, Store};
 pub(crate) use start::Reach;
 use start::StoreWaits;
@@ -70,7 +72,7 @@ struct Life {
     host: Host,
     options: RunOptions,
     counters: Arc<Counters>,
-    began: Instant,
+    awake: Awake,
     /// The present run has begun to read and write.
     works: bool,
     /// A run of this process has.
@@ -103,14 +105,14 @@ struct Life {
 
 impl Life {
     fn new(plan: Plan, host: Host, options: RunOptions) -> Self {
-        let (began, fresh) = (host.now(), plan.settings.fresh);
+        let (awake, fresh) = (Awake::begin(&host), plan.settings.fresh);
         let counters = Counters::shared();
         Self {
             plan: Arc::new(plan),
             host,
             options,
             counters,
-            began,
+            awake,
             works: false,
             has_worked: false,
             has_recorded: false,
@@ -158,9 +160,9 @@ impl Life {
 
     /// Waits between two runs; false when the job was asked to stop.
     async fn wait(&mut self, wait: Duration) -> bool {
-        let host = self.host.clone();
+        let awake = self.awake.clone();
         tokio::select! { biased;
-            () = host.sleep(wait) => !self.options.stop.is_set(),
+            () = awake.sleep(wait) => !self.options.stop.is_set(),
             () = self.options.stop.wait() => false,
         }
     }
@@ -198,13 +200,14 @@ impl Life {
         Err(error)
     }
 
-    /// How long taking over may take: `start_timeout`, which all runs before the first that works share.
+    /// How long taking over may take: `start_timeout`, which all runs before the first that works share. What this process
+    /// has slept does not count.
     fn patience(&self) -> Duration {
         let patience = self.plan.settings.start_timeout;
         if self.has_worked {
             return patience;
         }
-        patience.saturating_sub(self.host.now().saturating_duration_since(self.began))
+        patience.saturating_sub(self.awake.elapsed())
     }
 
     fn summary(&self, end: RunEnd) -> Summary {
@@ -244,12 +247,12 @@ impl Life {
 
     /// Takes over, for as long as patience and a wanted stop allow.
     async fn started(&mut self) -> Result<Started, JobError> {
-        let (host, stop) = (self.host.clone(), self.options.stop.clone());
+        let (host, awake, stop) = (self.host.clone(), self.awake.clone(), self.options.stop.clone());
         let (patience, budget) = (self.patience(), self.plan.settings.stop_budget);
         let waits = self.store_waits.clone();
         // Whether the store is waited for is asked while the attempt is still there.
         let impatient = async {
-            host.sleep(patience).await;
+            awake.sleep(patience).await;
             (patience, waits.any())
         };
         let stopped = async {
@@ -261,6 +264,8 @@ impl Life {
             stuck = impatient => Err(stuck),
             stuck = stopped => Err(stuck),
         };
+        // A request that was slept through ends before the beat that it was slept through in.
+        self.awake.notice();
         started.unwrap_or_else(|(waited, on_store)| Err(self.stuck(waited, on_store)))
     }
 

@@ -244,7 +244,8 @@ impl KafkaWriter {
         self.producer.open(self.epoch, open_as);
         if self.sink.journal {
             let place = self.cx.journal.as_ref().expect("a run that keeps journals says where");
-            self.recorder = Some(Recorder::begin(place, self.sink.lane_id(&self.cx), self.epoch));
+            let lane = self.sink.lane_id(&self.cx);
+            self.recorder = Some(Recorder::begin(&self.cx.host, place, lane, self.epoch));
         }
         self.is_open = true;
         Ok(())
