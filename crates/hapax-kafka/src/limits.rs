@@ -6,6 +6,15 @@ use std::time::Duration;
 /// the largest `max.message.bytes` that is seen in practice. More than this is taken for garbage.
 pub const MAX_RESPONSE_FRAME: usize = 100 * 1024 * 1024;
 
+/// Largest batch that is fetched. A broker takes at most `socket.request.max.bytes` (100 MiB) in a request, and a length is
+/// outside of a batch's checksum: a larger one is damage, and to ask for as much would get an answer that is not read.
+pub const MAX_FETCHED_BATCH: usize = MAX_RESPONSE_FRAME - (4 << 20);
+
+/// Elements of all arrays of an answer together, tagged fields too. The metadata of a thousand topics with a hundred
+/// partitions each has less than a million. Once decoded an element has up to about 300 bytes, and as little as one on the
+/// wire: without a limit 100 MiB could ask for gigabytes.
+pub const MAX_ANSWER_ELEMENTS: usize = 4 << 20;
+
 /// Largest request frame that is sent: brokers close the connection above `socket.request.max.bytes` (100 MiB).
 pub const MAX_REQUEST_FRAME: usize = 100 * 1024 * 1024;
 

@@ -1,7 +1,7 @@
 //! A request about one partition, to whoever leads it.
 
 use crate::{
-    Client, ClientError, Connection, KafkaCode,
+    Client, ClientError, Connection, KafkaCode, Leader,
     error::{CallError, Class, RequestKind, classify},
     limits,
     retry::{Retry, within},
@@ -18,7 +18,8 @@ pub(crate) struct AskLeader<'a, R: Request> {
     pub(crate) partition: i32,
     pub(crate) kind: RequestKind,
     pub(crate) versions: RangeInclusive<i16>,
-    pub(crate) request: &'a R,
+    /// What is asked of a leader.
+    pub(crate) request: &'a (dyn Fn(Leader) -> R + Sync),
     /// The partition's code; none where the answer has no entry for it.
     pub(crate) code: fn(&R::Response) -> Option<KafkaCode>,
     /// Counts requests that are on their way and may be done later: also those whose answer was lost, and of a future that
@@ -26,7 +27,7 @@ pub(crate) struct AskLeader<'a, R: Request> {
     pub(crate) unanswered: Option<&'a AtomicUsize>,
 }
 
-impl<R: Request + Sync> AskLeader<'_, R> {
+impl<R: Request> AskLeader<'_, R> {
     pub(crate) async fn until_settled(
         &self,
         client: &Client,
@@ -54,12 +55,12 @@ impl<R: Request + Sync> AskLeader<'_, R> {
         subject: &str,
     ) -> Result<R::Response, ClientError> {
         let connection = leader_connection(client, self.topic, self.partition, self.kind);
-        let connection = retry.bounded(connection).await?;
+        let (leader, connection) = retry.bounded(connection).await?;
         let version = connection.choose(R::KEY, self.versions.clone())?;
         if let Some(unanswered) = self.unanswered {
             unanswered.fetch_add(1, Ordering::Relaxed);
         }
-        let answer = connection.call(version, self.request, limits::LOOKUP_TIMEOUT);
+        let answer = connection.call(version, &(self.request)(leader), limits::LOOKUP_TIMEOUT);
         let response = within(client, retry.deadline(), R::NAME, connection.node(), answer).await?;
         if let Some(unanswered) = self.unanswered {
             unanswered.fetch_sub(1, Ordering::Relaxed);
@@ -77,13 +78,13 @@ impl<R: Request + Sync> AskLeader<'_, R> {
     }
 }
 
-/// The control connection to the leader of a partition; asks for metadata if the leader is not known.
-pub(crate) async fn leader_connection(
+/// The leader of a partition, and the control connection to it; asks for metadata if the leader is not known.
+async fn leader_connection(
     client: &Client,
     topic: &str,
     partition: i32,
     kind: RequestKind,
-) -> Result<Connection, ClientError> {
+) -> Result<(Leader, Connection), ClientError> {
     if client.cached_leader(topic, partition).is_none() {
         client.refresh(&[topic]).await?;
     }
@@ -97,7 +98,7 @@ pub(crate) async fn leader_connection(
     let leader = client.cached_leader(topic, partition).ok_or_else(|| {
         ClientError::broker(kind, format!("{topic}-{partition}"), KafkaCode::LEADER_NOT_AVAILABLE)
     })?;
-    Ok(client.control_connection(leader.node).await?)
+    Ok((leader, client.control_connection(leader.node).await?))
 }
 
 /// After this, another broker may lead the partition.

@@ -108,8 +108,8 @@ async fn list_offset(
         .with_topics(vec![wanted]);
     let code = |response: &ListOffsetsResponse| entry(response).map(|found| KafkaCode(found.error_code));
     let kind = RequestKind::ListOffsets;
-    let ask =
-        AskLeader { topic, partition, kind, versions: VERSIONS, request: &request, code, unanswered: None };
+    let request = &|_| request.clone();
+    let ask = AskLeader { topic, partition, kind, versions: VERSIONS, request, code, unanswered: None };
     let response = ask.until_settled(client, deadline).await?;
     let found = entry(&response).filter(|found| found.partition_index == partition);
     let found = found.ok_or_else(|| CallError::Malformed {

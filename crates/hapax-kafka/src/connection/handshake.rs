@@ -8,7 +8,7 @@ use crate::{
 };
 use bytes::Bytes;
 use hapax_host::Host;
-use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse, DescribeTransactionsRequest};
+use kafka_protocol::messages::{ApiVersionsRequest, DescribeTransactionsRequest};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::Notify;
 
@@ -98,8 +98,8 @@ pub(crate) async fn ask_versions(
     if leading_code(&body) == Some(KafkaCode::UNSUPPORTED_VERSION) {
         return Err(OpenError::TooOld { lacks: "ApiVersions 3" });
     }
-    let response: ApiVersionsResponse =
-        wire::decode_body(API_VERSIONS, body).map_err(|why| failed(format!("ApiVersions: {why}")))?;
+    let response = wire::decode_body::<ApiVersionsRequest>(API_VERSIONS, body)
+        .map_err(|why| failed(format!("ApiVersions: {why}")))?;
     match KafkaCode(response.error_code) {
         KafkaCode::NONE => Ok(BrokerVersions::of(&response)),
         code => Err(failed(format!("ApiVersions: the broker answered {code}"))),

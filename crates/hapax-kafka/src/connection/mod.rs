@@ -129,10 +129,10 @@ impl Connection {
         timeout: Duration,
     ) -> PendingResponse<R::Response> {
         match request.body(version) {
-            Ok(body) => self.enqueue(R::KEY, version, vec![body], timeout, wire::decode_body::<R::Response>),
+            Ok(body) => self.enqueue(R::KEY, version, vec![body], timeout, wire::decode_body::<R>),
             Err(why) => {
                 let cause = Cause::Refused(why.to_string().into());
-                self.refused(R::KEY, version, cause, wire::decode_body::<R::Response>)
+                self.refused(R::KEY, version, cause, wire::decode_body::<R>)
             }
         }
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::ClientConfig;
 use bytes::{Buf, BufMut, BytesMut};
 use hapax_host::{BoxStream, ConnectFuture, Net, RealFiles};
-use kafka_protocol::messages::{ApiVersionsRequest, EndTxnRequest};
+use kafka_protocol::messages::{ApiVersionsRequest, DescribeTransactionsRequest, EndTxnRequest};
 use std::collections::VecDeque;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -204,6 +204,28 @@ async fn an_answer_that_is_not_understood_is_an_unknown_outcome() {
     let error = answer.await.unwrap_err();
     assert!(matches!(error, CallError::Malformed { .. }) && error.may_have_had_effect(), "{error}");
     assert!(!connection.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_counts_more_than_it_has_is_refused_and_the_next_one_is_read() {
+    let (connection, mut broker) = opened().await;
+    let request = DescribeTransactionsRequest::default();
+    let answer = connection.call(0, &request, SECOND);
+    let asked = broker.asked().await.unwrap();
+    // No tags in the header, no throttle, and 4 294 967 294 transactions: hundreds of gigabytes, if room were made.
+    broker.answer(asked.correlation_id, &[0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f, 0]).await;
+    let error = answer.await.unwrap_err();
+    assert!(matches!(error, CallError::Malformed { .. }), "{error}");
+    assert!(error.may_have_had_effect() && error.is_retriable(), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "DescribeTransactions to broker 3: answer not understood, outcome unknown: before byte 9 it counts 4294967294 \
+         elements, and has 1 bytes left; ask again, and if it stays so check that broker and what stands between"
+    );
+    let again = connection.call(0, &request, SECOND);
+    let asked = broker.asked().await.unwrap();
+    broker.answer(asked.correlation_id, &[0, 0, 0, 0, 0, 1, 0]).await;
+    assert!(again.await.unwrap().transaction_states.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,7 +40,10 @@ pub enum CallError {
         offered: Option<RangeInclusive<i16>>,
     },
     /// An answer came and was not understood; the outcome is unknown too.
-    #[error("{api} to {node}: answer not understood, outcome unknown: {reason}")]
+    #[error(
+        "{api} to {node}: answer not understood, outcome unknown: {reason}; ask again, and if it stays so check that \
+         broker and what stands between"
+    )]
     Malformed {
         /// Which request.
         api: &'static str,

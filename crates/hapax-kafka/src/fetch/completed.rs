@@ -1,8 +1,12 @@
 //! One partition's part of a Fetch answer, on its way to the reader.
 
-use super::{Fetched, TopicPartition, aborted::AbortedFilter, slot::Shared};
-use crate::record::{Batches, Decompressor, RecordError, Records};
+use super::{Fetched, TopicPartition, aborted::AbortedFilter, request::Asked, slot::Shared};
+use crate::{
+    Isolation,
+    record::{Batches, Decompressor, RecordError, Records},
+};
 use bytes::Bytes;
+use kafka_protocol::messages::fetch_response::PartitionData;
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -56,6 +60,28 @@ pub(super) struct Completed {
 }
 
 impl Completed {
+    /// The records that answer what was asked. The aborted transactions that are listed count where only committed records
+    /// are wanted.
+    pub(super) fn of(asked: &Asked, data: PartitionData, isolation: Isolation, load: &Arc<Load>) -> Self {
+        let aborted = data.aborted_transactions.unwrap_or_default();
+        let aborted = (isolation == Isolation::ReadCommitted)
+            .then(|| AbortedFilter::new(aborted.iter().map(|one| (one.producer_id.0, one.first_offset))));
+        Self {
+            tp: asked.tp.clone(),
+            generation: asked.generation,
+            position: asked.offset,
+            leader_epoch: None,
+            bounds: Bounds {
+                high_watermark: data.high_watermark,
+                last_stable_offset: data.last_stable_offset,
+                log_start: data.log_start_offset,
+            },
+            batches: Batches::new(data.records.unwrap_or_default()),
+            aborted,
+            _load: Arc::clone(load),
+        }
+    }
+
     /// Records of the next batch that has wanted ones; none at the end. Moves the position either way.
     pub(super) fn read(
         &mut self,
@@ -252,6 +278,20 @@ mod tests {
         let cut = Bytes::from(whole[..40].to_vec());
         let Walked::Nothing { needed } = walk(&cut, 2) else { panic!("a part of a batch") };
         assert_eq!(needed, whole.len());
+    }
+
+    #[test]
+    fn a_length_beyond_every_batch_is_damage_and_is_not_asked_for() {
+        let mut records = log(&[Logged::plain(0, 2), Logged::plain(2, 2)]);
+        let at = Logged::plain(0, 2).bytes().len() + 8;
+        records[at..at + 4].copy_from_slice(&i32::MAX.to_be_bytes());
+        assert!(matches!(walk(&Bytes::from(records.clone()), 0), Walked::Damaged));
+        let mut completed = completed(0, None, records);
+        let mut decompressor = Decompressor::default();
+        assert_eq!(completed.read(&mut decompressor, true).unwrap().len(), 2);
+        let error = completed.read(&mut decompressor, true).unwrap_err();
+        assert!(matches!(error, RecordError::BatchTooLarge { offset: 2, .. }), "{error}");
+        assert_eq!(completed.position, 2);
     }
 
     #[test]

@@ -71,11 +71,17 @@ pub(super) async fn ask(
         .with_isolation_level(terms.isolation.code())
         .with_topics(topics(asked, by_id));
     let response = connection.call(version, &request, terms.timeout).await?;
-    Ok(Answer {
-        code: KafkaCode(response.error_code),
-        throttle: Duration::from_millis(u64::try_from(response.throttle_time_ms).unwrap_or(0)),
-        partitions: matched(response, asked, by_id),
-    })
+    Ok(Answer::of(response, asked, version))
+}
+
+impl Answer {
+    pub(super) fn of(response: FetchResponse, asked: &[Asked], version: i16) -> Self {
+        Self {
+            code: KafkaCode(response.error_code),
+            throttle: Duration::from_millis(u64::try_from(response.throttle_time_ms).unwrap_or(0)),
+            partitions: matched(response, asked, version >= FIRST_BY_ID),
+        }
+    }
 }
 
 fn millis(duration: Duration) -> i32 {

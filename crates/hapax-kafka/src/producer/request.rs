@@ -10,7 +10,7 @@ use crate::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use hapax_commit::TransactionVersion;
-use kafka_protocol::messages::ProduceResponse;
+use kafka_protocol::messages::ProduceRequest;
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 /// Produce.
@@ -111,7 +111,7 @@ pub(super) struct Answer {
 }
 
 pub(super) fn decode(version: i16, body: Bytes) -> Result<Vec<Answer>, WireError> {
-    let response: ProduceResponse = wire::decode_body(version, body)?;
+    let response = wire::decode_body::<ProduceRequest>(version, body)?;
     let mut answers = Vec::new();
     for topic in response.responses {
         let name: Arc<str> = topic.name.as_str().into();
@@ -136,10 +136,7 @@ mod tests {
     };
     use hapax_commit::{Identity, ProducerEpoch, ProducerId};
     use hapax_host::Host;
-    use kafka_protocol::messages::{
-        ProduceRequest,
-        produce_request::{PartitionProduceData, TopicProduceData},
-    };
+    use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 
     fn sending(records: usize) -> Sending {
         let mut builder = BatchBuilder::new();

@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::limits::MAX_FETCHED_BATCH;
+
 use super::compression::{Compression, Decompressor};
 use super::control::{self, ControlRecord};
 use super::crc::crc32c;
@@ -39,7 +41,7 @@ impl Batches {
     pub fn cut_batch_bytes(&self) -> Option<usize> {
         let prefix = self.rest.first_chunk::<PREFIX_BYTES>()?;
         let needed = LENGTH_OVERHEAD + usize::try_from(parse_prefix(prefix).1).ok()?;
-        (needed > self.rest.len()).then_some(needed)
+        (needed > self.rest.len() && !self.failed).then_some(needed)
     }
 
     fn parse_next(&mut self) -> Result<Option<RawBatch>, RecordError> {
@@ -56,6 +58,9 @@ impl Batches {
                 offset,
                 reason: "its length is shorter than its header",
             });
+        }
+        if whole > MAX_FETCHED_BATCH {
+            return Err(RecordError::BatchTooLarge { offset, bytes: whole, limit: MAX_FETCHED_BATCH });
         }
         if whole > self.rest.len() {
             return Ok(None);

@@ -60,6 +60,19 @@ pub enum RecordError {
         /// What is wrong.
         reason: &'static str,
     },
+    /// The batch says that it is larger than any that is read.
+    #[error(
+        "reading the batch at offset {offset} failed: it says that it has {bytes} bytes, the limit is {limit}; fetch it \
+         again, and if that does not help its replica is damaged"
+    )]
+    BatchTooLarge {
+        /// Base offset of the batch.
+        offset: i64,
+        /// Its bytes, as it says.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// A record inside the batch cannot be read.
     #[error("reading record {index} of the batch at offset {offset} failed: {reason}")]
     MalformedRecord {

@@ -388,8 +388,9 @@ fn hostile_counts_and_lengths_are_refused_before_memory_is_reserved() {
         assert!(matches!(error, RecordError::MalformedBatch { offset: 5, .. }), "{length}: {error}");
     }
     let mut endless = Batches::new(with(8, &huge));
-    assert!(endless.next().is_none());
-    assert_eq!(endless.cut_batch_bytes(), Some(i32::MAX as usize + 12));
+    let error = endless.next().unwrap().unwrap_err();
+    assert!(matches!(error, RecordError::BatchTooLarge { offset: 5, .. }), "{error}");
+    assert_eq!((endless.next().is_none(), endless.cut_batch_bytes()), (true, None));
 }
 
 #[test]

@@ -295,7 +295,7 @@ pub async fn describe_producers(
         partition,
         kind,
         versions: 0..=0,
-        request: &request,
+        request: &|_| request.clone(),
         code,
         unanswered: None,
     };

@@ -56,7 +56,7 @@ pub async fn write_end_marker(
     };
     let kind = RequestKind::WriteTxnMarkers;
     let unanswered = Some(unanswered);
-    let ask =
-        admin::AskLeader { topic, partition, kind, versions: 1..=1, request: &request, code, unanswered };
+    let request = &|_| request.clone();
+    let ask = admin::AskLeader { topic, partition, kind, versions: 1..=1, request, code, unanswered };
     ask.until_settled(client, deadline).await.map(drop)
 }

@@ -2,17 +2,15 @@
 
 use super::{Done, Task, Work, probe};
 use crate::{
-    ClientError, Connection, Isolation, KafkaCode, NodeId,
+    ClientError, Connection, KafkaCode, NodeId,
     error::{CallError, Class, RequestKind, classify},
     fetch::{
         FetchError, TopicPartition,
-        aborted::AbortedFilter,
-        completed::{Bounds, Completed, Load, Walked, walk},
+        completed::{Completed, Load, Walked, walk},
         place::{Missing, locate},
         request::{Answer, Asked},
         slot::{Phase, Queued, Slot, State},
     },
-    record::Batches,
 };
 use futures::FutureExt;
 use hapax_host::Instant;
@@ -79,14 +77,11 @@ impl Task {
         }
     }
 
-    fn accept(&self, state: &mut State, one: &Asked, mut data: PartitionData, turn: u64, load: &Arc<Load>) {
+    fn accept(&self, state: &mut State, one: &Asked, data: PartitionData, turn: u64, load: &Arc<Load>) {
         let Some(slot) = state.slot(&one.tp, one.generation) else { return };
         slot.trouble = None;
-        let records = data.records.take().unwrap_or_default();
-        if records.is_empty() {
-            return;
-        }
-        match walk(&records, slot.fetch_from) {
+        let Some(records) = data.records.as_ref().filter(|records| !records.is_empty()) else { return };
+        match walk(records, slot.fetch_from) {
             Walked::To(next) => slot.fetch_from = next,
             Walked::Nothing { needed } => {
                 slot.max_bytes = i32::try_from(needed).ok().or(slot.max_bytes);
@@ -96,23 +91,7 @@ impl Task {
             Walked::Damaged => slot.phase = Phase::Failed,
         }
         slot.turn = turn;
-        let aborted = data.aborted_transactions.take().unwrap_or_default();
-        let aborted = (self.config.isolation == Isolation::ReadCommitted)
-            .then(|| AbortedFilter::new(aborted.iter().map(|one| (one.producer_id.0, one.first_offset))));
-        let completed = Completed {
-            tp: one.tp.clone(),
-            generation: one.generation,
-            position: one.offset,
-            leader_epoch: None,
-            bounds: Bounds {
-                high_watermark: data.high_watermark,
-                last_stable_offset: data.last_stable_offset,
-                log_start: data.log_start_offset,
-            },
-            batches: Batches::new(records),
-            aborted,
-            _load: Arc::clone(load),
-        };
+        let completed = Completed::of(one, data, self.config.isolation, load);
         state.queue.push_back(Queued::Read(completed));
     }
 

@@ -7,6 +7,7 @@
 //!  asked ─► end at or behind the position, of that epoch ─► kept
 //!    │  └─► end before it, or no such epoch ──────────────► truncated: E0405
 //!    │  └─► end of an earlier epoch, behind it ───────────► kept where the topic is compacted, else truncated
+//!    ├────► an earlier epoch leads there ─────────────────► a node that was cut off before: asked again
 //!    ├────► the right or the request is not there ────────► taken for kept, with a warning
 //!    ├────► its topic is gone, or another one by now ─────► E0405, or reading it tells that
 //!    └────► nobody answers, or not for good ──────────────► asked again: an unclean election is what may come next

@@ -1,8 +1,10 @@
 //! The seam to the message codec: requests and responses as bytes.
 //!
 //! Owns request and response headers (response header 0 for ApiVersions always, KIP-511) and which messages can be
-//! called. The codec's own errors stop here, and its types for record batches are never used: batches travel as
-//! `Bytes`.
+//! called. The codec's own errors stop here, it sees no answer before its lengths were looked at (`shape`), and its types
+//! for record batches are never used: batches travel as `Bytes`.
+
+mod shape;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::{
@@ -94,12 +96,14 @@ fn encoded(request: &impl Encodable, version: i16, name: &str) -> Result<Bytes, 
     Ok(body.freeze())
 }
 
-/// Reads the body of a response. Bytes behind it are an error: they would mean that it was read wrongly.
+/// Reads the body of what answers a request, with memory in proportion to its bytes. Bytes behind it are an error: they
+/// would mean that it was read wrongly.
 ///
 /// # Errors
 /// The bytes are not a response of this version.
-pub fn decode_body<T: Decodable>(version: i16, mut body: Bytes) -> Result<T, WireError> {
-    let response = T::decode(&mut body, version).map_err(|why| WireError(format!("{why:#}")))?;
+pub fn decode_body<R: Request>(version: i16, mut body: Bytes) -> Result<R::Response, WireError> {
+    shape::check(R::KEY, version, &body)?;
+    let response = R::Response::decode(&mut body, version).map_err(|why| WireError(format!("{why:#}")))?;
     if body.has_remaining() {
         return Err(WireError(format!("{} bytes too many", body.remaining())));
     }
@@ -205,8 +209,8 @@ mod tests {
     #[test]
     fn a_response_with_bytes_behind_it_is_refused() {
         let mut body = vec![0, 0, 0, 0, 0, 0];
-        assert!(decode_body::<m::EndTxnResponse>(1, body.clone().into()).is_ok());
+        assert!(decode_body::<m::EndTxnRequest>(1, body.clone().into()).is_ok());
         body.push(0);
-        assert!(decode_body::<m::EndTxnResponse>(1, body.into()).is_err());
+        assert!(decode_body::<m::EndTxnRequest>(1, body.into()).is_err());
     }
 }
