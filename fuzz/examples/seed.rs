@@ -7,7 +7,15 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hapax_broker::wire::{ADVERTISED, Request};
+use hapax_commit::TopicId;
 use hapax_kafka::record::{BatchBuilder, Compression, Compressor, Headers, RecordRef, Stamp};
+use kafka_protocol::{
+    messages::{
+        FetchResponse, ProducerId, TopicName,
+        fetch_response::{AbortedTransaction, FetchableTopicResponse, PartitionData},
+    },
+    protocol::{Encodable, StrBytes},
+};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -15,6 +23,7 @@ use std::{
 
 fn main() -> io::Result<()> {
     batches()?;
+    fetch_responses()?;
     frames()?;
     durable()?;
     state_log()?;
@@ -95,6 +104,60 @@ fn batches() -> io::Result<()> {
     });
     keep("batch_in", "empty", &empty)?;
     keep("batch_in", "several", &[batch(Compression::None, 1), batch(Compression::Zstd, 2)].concat())
+}
+
+/// Whole answers in every version that is asked for, as `kafka-protocol` writes them; and scripts of answers, whole, cut and
+/// with a count that is damaged.
+fn fetch_responses() -> io::Result<()> {
+    for version in 11..=17_i16 {
+        let records = [at(batch(Compression::Lz4, -1), 4), at(batch(Compression::Zstd, 1), 7)].concat();
+        let aborted = AbortedTransaction::default().with_producer_id(ProducerId(1)).with_first_offset(7);
+        let partition = PartitionData::default()
+            .with_high_watermark(10)
+            .with_last_stable_offset(10)
+            .with_aborted_transactions(Some(vec![aborted]))
+            .with_records(Some(records.into()));
+        let mut topic = FetchableTopicResponse::default().with_partitions(vec![partition]);
+        if version >= 13 {
+            topic.topic_id = TopicId([1; 16]).to_string().parse().expect("32 hex digits are an id");
+        } else {
+            topic.topic = TopicName(StrBytes::from_static_str("t"));
+        }
+        let answer = FetchResponse::default().with_responses(vec![topic]);
+        let mut frame = BytesMut::new();
+        frame.put_i32(7);
+        if version >= 12 {
+            frame.put_u8(0);
+        }
+        answer.encode(&mut frame, version).map_err(io::Error::other)?;
+        // Any bytes, in this version, committed records, from the offsets 5, 0, 0 and 0.
+        let head = [0, (version - 11) as u8, 1, 5, 0, 0, 0];
+        keep("fetch_response", &format!("version-{version}"), &[&head[..], &frame].concat())?;
+    }
+    // Two topics: three partitions with batches, transactional ones too, and one without records.
+    let answer = [
+        &[6, 0, 2][..],
+        &[0, 2],
+        &[0, 0, 9, 9, 1, 1, 0, 0, 2, 0x49, 3, b'k', b'1', b'a', b'b', b'c', 1, b'k', b'2', b'd', 3],
+        &[0, 2, b'k', b'3', b'x', b'y', 4, 0],
+        &[5, 0, 9, 9, 0, 3, 1, 0x16, 0, 0, 0, 1, 0],
+        &[1, 1],
+        &[0x1e, 3, 9, 9, b'?', b'!'],
+    ]
+    .concat();
+    let scripts = [
+        ("script-by-name", [1, 1, 1], [0; 4]),
+        ("script-by-id", [1, 2, 0], [0; 4]),
+        ("script-newest", [1, 6, 1], [0; 4]),
+        ("script-cut", [2, 2, 1], [0, 60, 0, 0]),
+        // The count of topics, and the length of the first record set.
+        ("script-counts-much", [2, 2, 1], [0, 15, 4, 0xff]),
+        ("script-long", [2, 1, 1], [0, 70, 3, 0xff]),
+    ];
+    for (name, head, damage) in scripts {
+        keep("fetch_response", name, &[&head[..], &[0, 1, 0, 0], &damage, &answer].concat())?;
+    }
+    Ok(())
 }
 
 /// A frame with its length in front.

@@ -38,11 +38,12 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     Target { name: "batch_in", run: property::batch_in::run },
     Target { name: "batch_out", run: property::batch_out::run },
     Target { name: "durable", run: property::durable::run },
     Target { name: "fetch", run: property::fetch::run },
+    Target { name: "fetch_response", run: property::fetch_response::run },
     Target { name: "frame", run: property::frame::run },
     Target { name: "pipeline", run: property::pipeline::run },
     Target { name: "state_log", run: property::state_log::run },

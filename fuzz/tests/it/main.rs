@@ -51,6 +51,11 @@ fn seeds_of_fetch_hold() {
 }
 
 #[test]
+fn seeds_of_fetch_response_hold() {
+    replay("fetch_response");
+}
+
+#[test]
 fn seeds_of_frame_hold() {
     replay("frame");
 }

@@ -1,13 +1,55 @@
-//! One partition's part of a Fetch answer without a connection, for fuzz targets alone.
+//! A Fetch answer, or one partition's part of it, without a connection, for fuzz targets alone.
 
 use super::{
     TopicPartition,
     aborted::AbortedFilter,
     completed::{Bounds, Completed, Load, Walked, walk},
+    request::{self, Asked},
 };
-use crate::record::{Batches, Decompressor, RecordError, Records};
+use crate::{
+    Isolation,
+    record::{Batches, Decompressor, RecordError, Records},
+    wire::{self, Request, WireError},
+};
 use bytes::Bytes;
+use hapax_commit::TopicId;
+use kafka_protocol::messages::FetchRequest;
 use std::sync::Arc;
+
+/// A partition that is asked for from an offset on: topic, its id, partition, offset.
+pub type Wanted = (&'static str, [u8; 16], i32, i64);
+
+/// What the fetcher makes of a frame that answers such a request, its length removed: code of the whole, and code and
+/// records for each partition that was asked for.
+///
+/// # Errors
+/// It is not such an answer.
+pub fn response(
+    version: i16,
+    wanted: &[Wanted],
+    isolation: Isolation,
+    mut frame: Bytes,
+) -> Result<(i16, Vec<Option<(i16, Answer)>>), WireError> {
+    let cut = || WireError("an answer without correlation id".to_owned());
+    let (_, header) = wire::header_versions(FetchRequest::KEY, version).ok_or_else(cut)?;
+    wire::take_correlation_id(&mut frame).ok_or_else(cut)?;
+    wire::skip_response_tags(header, &mut frame)?;
+    let asked = wanted.iter().map(|(topic, id, partition, offset)| Asked {
+        tp: TopicPartition { topic: (*topic).into(), partition: *partition },
+        generation: 1,
+        topic_id: Some(TopicId(*id)),
+        offset: *offset,
+        leader_epoch: 0,
+        max_bytes: 0,
+    });
+    let asked: Vec<Asked> = asked.collect();
+    let answer = request::Answer::of(wire::decode_body::<FetchRequest>(version, frame)?, &asked, version);
+    let load = Arc::new(Load::new(&Arc::default(), &Arc::default(), 0));
+    let parts = asked.iter().zip(answer.partitions).map(|(one, data)| {
+        data.map(|data| (data.error_code, Answer(Completed::of(one, data, isolation, &load))))
+    });
+    Ok((answer.code.0, parts.collect()))
+}
 
 /// What the fetcher makes of a record set.
 pub struct Answer(Completed);
