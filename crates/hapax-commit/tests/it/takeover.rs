@@ -42,7 +42,7 @@ impl Walk {
         }
     }
 
-    fn to_the_end(mut self) -> Vec<String> {
+    fn played(mut self) -> Vec<String> {
         loop {
             self.machine.check().unwrap();
             let effect = self.machine.poll_effect().unwrap();
@@ -85,20 +85,20 @@ impl Walk {
 
 #[test]
 fn a_run_clears_the_lock_last_and_reads_behind_it() {
-    let told = Walk::new(Goal::Write, false, &[true]).to_the_end();
+    let told = Walk::new(Goal::Write, false, &[true]).played();
     let wanted = ["look 3", "begun?", "clear 2 others", "clear the lock", "read progress", "done with 3"];
     assert_eq!(told, wanted);
 }
 
 #[test]
 fn a_change_clears_the_lock_first() {
-    let told = Walk::new(Goal::Change, false, &[]).to_the_end();
+    let told = Walk::new(Goal::Change, false, &[]).played();
     assert_eq!(told, ["look 3", "clear the lock", "clear 2 others", "read progress", "done with 3"]);
 }
 
 #[test]
 fn a_new_job_commits_genesis_before_it_touches_another_id() {
-    let told = Walk::new(Goal::Write, false, &[false, false]).to_the_end();
+    let told = Walk::new(Goal::Write, false, &[false, false]).played();
     let wanted = [
         "look 3",
         "begun?",
@@ -120,14 +120,14 @@ fn a_new_job_commits_genesis_before_it_touches_another_id() {
 fn genesis_of_another_start_is_not_committed_again() {
     let mut walk = Walk::new(Goal::Write, false, &[false, false]);
     walk.sought = Sought::Genesis;
-    let told = walk.to_the_end();
+    let told = walk.played();
     assert!(!told.iter().any(|told| told.starts_with("genesis")), "{told:?}");
     assert_eq!(told[5..7], ["seek genesis", "record"]);
 }
 
 #[test]
 fn a_job_that_has_begun_meanwhile_is_gone_on_with() {
-    let told = Walk::new(Goal::Write, false, &[false, true]).to_the_end();
+    let told = Walk::new(Goal::Write, false, &[false, true]).played();
     assert_eq!(told[3..6], ["clear the lock", "begun?", "clear 2 others"]);
     assert!(!told.iter().any(|told| told.starts_with("genesis")), "{told:?}");
 }
@@ -137,7 +137,7 @@ fn a_job_that_is_begun_anew_fences_its_former_life_before_genesis_and_looks_at_w
     let mut walk = Walk::new(Goal::Write, true, &[false, false]);
     // There are offsets, of the former life: genesis takes their place all the same.
     walk.sought = Sought::Beyond;
-    let told = walk.to_the_end();
+    let told = walk.played();
     let wanted = [
         "clear the lock",
         "begun?",
@@ -162,11 +162,11 @@ fn a_job_that_is_begun_anew_fences_its_former_life_before_genesis_and_looks_at_w
 fn what_is_beyond_genesis_is_gone_on_with_where_it_is_recorded_by_now() {
     let mut walk = Walk::new(Goal::Write, false, &[false, false, true]);
     walk.sought = Sought::Beyond;
-    let told = walk.to_the_end();
+    let told = walk.played();
     assert_eq!(told[5..8], ["seek genesis", "begun?", "clear 2 others"]);
     let mut walk = Walk::new(Goal::Write, false, &[false, false, false]);
     walk.sought = Sought::Beyond;
-    assert_eq!(walk.to_the_end()[5..], ["seek genesis", "begun?", "refuse"]);
+    assert_eq!(walk.played()[5..], ["seek genesis", "begun?", "refuse"]);
 }
 
 #[test]

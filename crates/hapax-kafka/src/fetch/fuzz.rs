@@ -19,8 +19,10 @@ use std::sync::Arc;
 /// A partition that is asked for from an offset on: topic, its id, partition, offset.
 pub type Wanted = (&'static str, [u8; 16], i32, i64);
 
-/// What the fetcher makes of a frame that answers such a request, its length removed: code of the whole, and code and
-/// records for each partition that was asked for.
+/// Code of the whole, and code and records for each partition that was asked for.
+pub type Answered = (i16, Vec<Option<(i16, Answer)>>);
+
+/// What the fetcher makes of a frame that answers such a request, its length removed.
 ///
 /// # Errors
 /// It is not such an answer.
@@ -29,7 +31,7 @@ pub fn response(
     wanted: &[Wanted],
     isolation: Isolation,
     mut frame: Bytes,
-) -> Result<(i16, Vec<Option<(i16, Answer)>>), WireError> {
+) -> Result<Answered, WireError> {
     let cut = || WireError("an answer without correlation id".to_owned());
     let (_, header) = wire::header_versions(FetchRequest::KEY, version).ok_or_else(cut)?;
     wire::take_correlation_id(&mut frame).ok_or_else(cut)?;

@@ -3,7 +3,7 @@
 //! Exit code 0: every one of them was explored in whole and keeps every promise; 1: one is broken, and its trace is
 //! printed; 2: one was cut, does not reach what it is there for, or there is none of that name.
 
-use hapax_model::check::{Small, search::Found, world::PROMISES};
+use hapax_model::check::{Small, promise::PROMISES, search::Found};
 use serde_json::json;
 use std::{
     collections::BTreeMap,

@@ -2,12 +2,14 @@
 //!
 //! - [`search`]: the checker
 //! - `kafka`: the broker of a world
+//! - [`promise`]: what every world promises
 //! - [`world`]: what there is and what may happen
 //! - [`worlds`]: the list of them
 //! - [`carried`]: the same of decider `transaction`
 
 pub mod carried;
 mod kafka;
+pub mod promise;
 pub mod search;
 pub mod world;
 pub mod worlds;

@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the files are this repository's own")]
 
-use hapax_model::check::{world::PROMISES, worlds};
+use hapax_model::check::{Small, promise::PROMISES};
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// Cells of the table under a heading, row by row, without its first two lines.
@@ -20,19 +20,19 @@ fn first_cells(heading: &str) -> Vec<String> {
     table(heading).into_iter().map(|mut row| row.swap_remove(0)).collect()
 }
 
-/// Of each mistake: what it does, and the world that catches it.
-fn mistakes() -> BTreeMap<String, (String, String)> {
+/// Of each mistake that is caught so: what it does, and the world, or how many seeds.
+fn mistakes(caught_by: &str) -> BTreeMap<String, (String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mutants");
     let patches = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a file").path());
     let mistake = |path: std::path::PathBuf| {
         let text = fs::read_to_string(&path).expect("a patch");
         let mut lines = text.lines().map(str::to_owned);
-        let (what, world) = lines.next().zip(lines.next()).expect("a patch says what it does, and its world");
-        let world = world.strip_prefix("world: ").expect("the second line names the world").to_owned();
+        let (what, by) =
+            lines.next().zip(lines.next()).expect("a patch says what it does, and who catches it");
         let name = path.file_stem().and_then(|stem| stem.to_str()).expect("its name");
-        (name.to_owned(), (what, world))
+        Some((name.to_owned(), (what, by.strip_prefix(caught_by)?.to_owned())))
     };
-    patches.map(mistake).collect()
+    patches.filter_map(mistake).collect()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn the_document_has_every_promise() {
 
 #[test]
 fn the_document_has_every_world() {
-    let worlds: Vec<_> = worlds::all().into_iter().map(|world| world.name.to_owned()).collect();
+    let worlds: Vec<_> = Small::named("").iter().map(|world| world.name().to_owned()).collect();
     assert_eq!(first_cells("The worlds"), worlds);
 }
 
@@ -53,10 +53,20 @@ fn the_document_has_every_mistake_with_its_world() {
         assert!(PROMISES.contains(&promise.as_str()), "{name} breaks {promise}");
         (name, (what, world))
     });
-    assert_eq!(told.collect::<BTreeMap<_, _>>(), mistakes());
-    for (name, (_, world)) in mistakes() {
-        assert!(worlds::all().iter().any(|known| known.name == world), "{name} names the world {world}");
+    let planted = mistakes("world: ");
+    assert_eq!(told.collect::<BTreeMap<_, _>>(), planted);
+    for (name, (_, world)) in planted {
+        assert!(Small::named(&world).len() == 1, "{name} names the world {world}");
     }
+}
+
+#[test]
+fn the_document_has_every_mistake_that_is_the_simulators() {
+    let told = table("Mistakes around the machines").into_iter().map(|row| {
+        let [name, what, _, seeds] = row.try_into().expect("four cells");
+        (name, (what, seeds))
+    });
+    assert_eq!(told.collect::<BTreeMap<_, _>>(), mistakes("seeds: "));
 }
 
 #[test]

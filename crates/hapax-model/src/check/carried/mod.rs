@@ -15,6 +15,7 @@ pub use worlds::all;
 
 use super::{
     kafka::{Kafka, Offset, Told},
+    promise::{NONE_LOST, NONE_TWICE, NOT_NEEDLESSLY, ONLY_DECIDED, ORDER},
     search::{self, Violation},
 };
 use hapax_commit::{
@@ -33,19 +34,6 @@ use std::{
     rc::Rc,
     sync::Arc,
 };
-
-/// What a settled transaction covers is committed.
-const NONE_LOST: &str = "none lost";
-/// No record is committed twice.
-const NONE_TWICE: &str = "none twice";
-/// Records of a partition are committed in the order of their input.
-const ORDER: &str = "order";
-/// What is committed, positions are committed with: nothing of a fenced run.
-const ONLY_DECIDED: &str = "only what is decided";
-/// Nobody has touched the offsets, so no person is called.
-const NOT_NEEDLESSLY: &str = "no needless incident";
-/// The machines' own rules hold.
-const INVARIANT: &str = "invariant";
 
 const JOB: &str = "job";
 
@@ -129,6 +117,8 @@ pub enum Step {
     Markers,
     /// Time passes, until the next shard's open transactions are aborted.
     TimeOut,
+    /// The same, while a start waits for offsets that an open transaction may change: sooner or later it does.
+    Outwait,
     /// Another coordinator takes over all ids.
     Move,
 }
@@ -403,6 +393,10 @@ impl World {
                 }
             }
             Step::Markers => self.kafka().write_markers(),
+            Step::Outwait => {
+                self.reached.push("outwaited");
+                self.kafka().time_out();
+            }
             Step::TimeOut => {
                 self.left.time_outs -= 1;
                 self.reached.push("time-out");
@@ -440,6 +434,8 @@ impl search::World for World {
         // Time that passes over nothing changes nothing.
         if self.left.time_outs > 0 && self.has_open() {
             steps.push(Step::TimeOut);
+        } else if self.runs.iter().any(|run| self.waits_for_others(run)) && self.has_open() {
+            steps.push(Step::Outwait);
         }
         if self.left.moves > 0 {
             steps.push(Step::Move);
@@ -470,6 +466,7 @@ impl search::World for World {
             | Step::Work(..)
             | Step::Meet(..)
             | Step::Arrive(_)
+            | Step::Outwait
             | Step::Markers => false,
         }
     }
@@ -505,7 +502,7 @@ impl search::World for World {
                 format!("a late EndTxn arrives: {transactional_id} {identity} commit true")
             }
             Step::Markers => "markers are written".into(),
-            Step::TimeOut => "time passes".into(),
+            Step::TimeOut | Step::Outwait => "time passes".into(),
             Step::Move => "another coordinator takes over".into(),
         }
     }

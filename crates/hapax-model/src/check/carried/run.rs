@@ -7,9 +7,10 @@
 use super::{
     super::{
         kafka::{Offset, Refused, Told},
+        promise::{INVARIANT, NOT_NEEDLESSLY},
         search::Violation,
     },
-    INVARIANT, JOB, NOT_NEEDLESSLY, Step, World, cluster, fingerprint_of, job, lane_id, shard_id, split,
+    JOB, Step, World, cluster, fingerprint_of, job, lane_id, shard_id, split,
 };
 use hapax_commit::{
     Epoch, HandlePartition, Identity, Lane, LaneConfig, Ledger, Naming, TakeOver, TransactionVersion,
@@ -234,6 +235,12 @@ impl World {
             Task::Tell { shard, carrier, .. } => self.is_told(*shard, carrier),
             _ => true,
         }
+    }
+
+    /// A start reads offsets that a transaction holds which another run has begun behind its back.
+    pub(super) fn waits_for_others(&self, run: &Run) -> bool {
+        let reads = |task: &Task| matches!(task, Task::SeekGenesis | Task::ReadProgress);
+        run.tasks.iter().any(|task| reads(task) && !self.is_worth_asking(task))
     }
 
     fn is_stable(&self, shards: &[usize]) -> bool {

@@ -19,21 +19,21 @@ fn base(
         version,
         is_new: false,
         store: false,
-        recommits: true,
+        recommits: false,
         singly: false,
         faults,
         reaches,
     }
 }
 
-/// The same with two records, and without the transaction that a run begins with.
+/// The same with two records.
 fn written(
     name: &'static str,
     version: TransactionVersion,
     faults: Faults,
     reaches: &'static [&'static str],
 ) -> Config {
-    Config { inputs: 2, recommits: false, ..base(name, version, faults, reaches) }
+    Config { inputs: 2, ..base(name, version, faults, reaches) }
 }
 
 /// All of them.
@@ -52,11 +52,11 @@ pub fn all() -> Vec<Config> {
     let asleep = |name, version| Config {
         inputs: 4,
         singly: true,
-        recommits: false,
         ..base(name, version, zombie, &["ids in turn", "fenced producer"])
     };
-    let new = |config| Config { is_new: true, recommits: false, ..config };
+    let new = |config| Config { is_new: true, ..config };
     let stored = |config| Config { is_new: true, store: true, ..config };
+    let recommits = |config| Config { recommits: true, ..config };
     let beyond = &["genesis", "beyond genesis", "goes on"];
     vec![
         base("carried, calm", V2, NONE, &["begins"]),
@@ -80,23 +80,17 @@ pub fn all() -> Vec<Config> {
         written("carried, zombie and written, V2", V2, zombie, fenced),
         asleep("carried, zombie that sleeps, V1", V1),
         asleep("carried, zombie that sleeps, V2", V2),
-        Config {
-            recommits: false,
-            ..base("carried, zombie and crash, V2", V2, Faults { crashes: 1, ..zombie }, fenced)
-        },
-        Config {
-            recommits: false,
-            ..base(
-                "carried, zombie and time-out, V2",
-                V2,
-                Faults { time_outs: 1, ..zombie },
-                &["time-out", "fenced producer"],
-            )
-        },
-        Config {
-            recommits: false,
-            ..base("carried, moves, V2", V2, Faults { moves: 1, ..time_out }, &["time-out", "goes on"])
-        },
+        base("carried, zombie and crash, V2", V2, Faults { crashes: 1, ..zombie }, fenced),
+        base(
+            "carried, zombie and time-out, V2",
+            V2,
+            Faults { time_outs: 1, ..zombie },
+            &["time-out", "fenced producer"],
+        ),
+        base("carried, moves, V2", V2, Faults { moves: 1, ..time_out }, &["time-out", "goes on"]),
+        recommits(base("carried, recommits and crash, V1", V1, crash, &["goes on"])),
+        recommits(base("carried, recommits and crash, V2", V2, crash, &["goes on"])),
+        recommits(base("carried, recommits and zombie, V2", V2, zombie, &["fenced producer"])),
         base("carried, change, V1", V1, change, &["changed", "layout changed meanwhile", "fenced producer"]),
         base("carried, change, V2", V2, change, &["changed", "layout changed meanwhile", "fenced producer"]),
         new(base("carried, new, V1", V1, crash, begun_twice)),
@@ -106,7 +100,7 @@ pub fn all() -> Vec<Config> {
         stored(base("carried, new with a store, V2", V2, crash, begun_twice)),
         stored(base("carried, begun twice with a store, V1", V1, zombie, beyond)),
         stored(base("carried, begun twice with a store, V2", V2, zombie, beyond)),
-        Config { shards: 2, recommits: false, ..base("carried, two shards, V1", V1, crash, &["goes on"]) },
-        Config { shards: 2, recommits: false, ..base("carried, two shards, V2", V2, crash, &["goes on"]) },
+        Config { shards: 2, ..base("carried, two shards, V1", V1, crash, &["goes on"]) },
+        Config { shards: 2, ..base("carried, two shards, V2", V2, crash, &["goes on"]) },
     ]
 }

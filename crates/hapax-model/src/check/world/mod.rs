@@ -14,6 +14,7 @@ mod run;
 
 use super::{
     kafka::Kafka,
+    promise::INVARIANT,
     search::{self, Violation},
 };
 use hapax_commit::{
@@ -29,22 +30,6 @@ use std::{
     rc::Rc,
     sync::Arc,
 };
-
-/// What every world promises; the last two are the checker's own.
-pub const PROMISES: [&str; 12] = [
-    oracle::NONE_LOST,
-    oracle::NONE_TWICE,
-    oracle::ORDER,
-    oracle::ONLY_DECIDED,
-    oracle::NO_SECOND,
-    oracle::NOT_SILENTLY,
-    oracle::NOT_NEEDLESSLY,
-    oracle::BY_A_CLAIM,
-    oracle::NOT_TAKEN_BACK,
-    oracle::INVARIANT,
-    search::NO_PANIC,
-    search::PROGRESS,
-];
 
 const CLUSTER: &str = "cluster";
 
@@ -316,8 +301,7 @@ impl World {
         let generation = Generation(number.0);
         self.create(&Slot { number, run: nonce, generation, written_ms: 0, body });
         let view = ChainView::read(self.chain.values().map(|slot| &**slot));
-        let view =
-            view.map_err(|fault| Violation { property: oracle::INVARIANT, what: fault.to_string() })?;
+        let view = view.map_err(|fault| Violation { property: INVARIANT, what: fault.to_string() })?;
         let recovery = hapax_commit::Recovery::new(&view, nonce, &self.genesis(), self.config.allowed);
         let mut run = Run::new(nonce, generation, Arc::new(view), Machine::Recovery(Box::new(recovery)), up);
         run.must_go_back = self.must_go_back();

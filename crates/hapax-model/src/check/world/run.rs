@@ -7,10 +7,11 @@
 use super::{
     super::{
         kafka::{Refused, TOPIC, TOPIC_ID, Told},
+        promise::INVARIANT,
         search::Violation,
     },
     CLUSTER, Late, Step, World, fingerprint_of, lane_id, name,
-    oracle::{INVARIANT, closes_the_way_back},
+    oracle::closes_the_way_back,
     position, split,
 };
 use hapax_commit::{

@@ -11,7 +11,7 @@ use crate::{
 };
 use futures::{StreamExt, stream};
 use hapax_commit::{
-    Epoch, Identity, ShardId, TakeOver, TransactionVersion, TransactionalId,
+    Epoch, Identity, ShardId, TakeOver, TransactionalId,
     bookmark::{self, FoundOffset, Progress, ProgressFault},
     evidence::{Described, TransactionState},
     present,
