@@ -8,7 +8,7 @@ pub const MAX_RESPONSE_FRAME: usize = 100 * 1024 * 1024;
 
 /// Largest batch that is fetched. A broker takes at most `socket.request.max.bytes` (100 MiB) in a request, and a length is
 /// outside of a batch's checksum: a larger one is damage, and to ask for as much would get an answer that is not read.
-pub const MAX_FETCHED_BATCH: usize = MAX_RESPONSE_FRAME - (4 << 20);
+pub const MAX_FETCHED_BATCH: usize = MAX_RESPONSE_FRAME - (64 << 10);
 
 /// Elements of all arrays of an answer together, tagged fields too. The metadata of a thousand topics with a hundred
 /// partitions each has less than a million. Once decoded an element has up to about 300 bytes, and as little as one on the

@@ -104,13 +104,8 @@ impl ChainView {
     /// # Errors
     /// Whatever no run of this protocol writes, and slots that are missing without having been pruned.
     pub fn read<'a>(slots: impl IntoIterator<Item = &'a Slot>) -> Result<Self, ChainFault> {
-        let slots: Vec<&Slot> = slots.into_iter().collect();
         let mut view = Self::empty();
-        for (at, slot) in slots.iter().enumerate() {
-            if !is_late_claim(slot, &slots[at + 1..]) {
-                view.apply(slot)?;
-            }
-        }
+        without_late_claims(slots.into_iter().collect()).into_iter().try_for_each(|slot| view.apply(slot))?;
         match view.gap {
             Some(slot) if view.settled.is_none() => Err(ChainFault::Missing { slot }),
             Some(_) | None => Ok(view),
@@ -271,10 +266,22 @@ impl ChainView {
     }
 }
 
-/// Is this a claim that was put into the hole which a pruned slot has left? The run at work goes on behind it, and it does
-/// not behind a claim that came in its turn: its put of that very number has met it.
-fn is_late_claim(slot: &Slot, behind: &[&Slot]) -> bool {
-    let is_claim = |slot: &Slot| matches!(slot.body, SlotBody::Claim(_));
-    let next = behind.iter().find(|slot| !is_claim(slot));
-    is_claim(slot) && next.is_some_and(|next| next.generation < slot.generation)
+/// Without claims that were put into the hole which a pruned slot has left. The run at work goes on behind such a one, and
+/// it does not behind a claim that came in its turn: its put of that very number has met it.
+fn without_late_claims(slots: Vec<&Slot>) -> Vec<&Slot> {
+    // Of the next slot behind that is no claim.
+    let mut written_by = None;
+    let mut counting: Vec<&Slot> = Vec::with_capacity(slots.len());
+    for slot in slots.into_iter().rev() {
+        let is_claim = matches!(slot.body, SlotBody::Claim(_));
+        let is_late = is_claim && written_by.is_some_and(|generation| generation < slot.generation);
+        if !is_claim {
+            written_by = Some(slot.generation);
+        }
+        if !is_late {
+            counting.push(slot);
+        }
+    }
+    counting.reverse();
+    counting
 }

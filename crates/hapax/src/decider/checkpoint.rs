@@ -103,7 +103,9 @@ impl CheckpointDecider {
             .chain
             .clone()
             .with_hooks(put_hook(start.crash.clone(), unstored), put_hook(start.crash.clone(), stored));
-        let start = CheckpointStart { chain, ..start };
+        // A claim of this run that a newer one has overtaken is its own all the same.
+        let own_runs = start.own_runs.iter().copied().chain([run]).collect();
+        let start = CheckpointStart { chain, own_runs, ..start };
         Self {
             shape: Shape::of(&start.record),
             start,
@@ -147,7 +149,7 @@ impl CheckpointDecider {
                 PutOutcome::Stored if self.is_behind(number).await? => {
                     tracing::warn!(
                         job = %self.start.plan.name, slot = number.0,
-                        "the claim came so late that its slot had been filled and pruned: it is none, and is put again"
+                        "slots stand behind the claim: a newer run's, or its number had been filled and pruned by then"
                     );
                 }
                 PutOutcome::Stored => {
@@ -189,11 +191,6 @@ impl CheckpointDecider {
     pub(super) async fn read_chain(&mut self) -> Result<Vec<Slot>, JobError> {
         let attempted = || format!("job {}: reading the chain", self.start.plan.name);
         let slots = self.start.chain.read().await.map_err(|error| JobError::store(attempted(), error))?;
-        let by = slots.iter().rev().find_map(|slot| match &slot.body {
-            SlotBody::Claim(claim) => Some(claim.by.clone()),
-            _ => None,
-        });
-        self.claimed_by = by.unwrap_or_default();
         self.own_claim = own_claim(&slots, &self.start.own_runs);
         self.view = ChainView::read(&slots).map_err(|fault| JobError::NeedsPerson {
             code: Code::StoreDamaged,
@@ -203,6 +200,8 @@ impl CheckpointDecider {
             ),
             incident: None,
         })?;
+        let by = self.view.newest_claim().and_then(|newest| claimed_by(&slots, newest));
+        self.claimed_by = by.unwrap_or_default();
         self.shape = self.view.shape(&self.start.record);
         Ok(slots)
     }
@@ -395,6 +394,13 @@ impl CheckpointDecider {
 fn own_claim(slots: &[Slot], own_runs: &[RunNonce]) -> Option<Generation> {
     let own = |slot: &&Slot| matches!(slot.body, SlotBody::Claim(_)) && own_runs.contains(&slot.run);
     slots.iter().rev().find(own).map(|slot| slot.generation)
+}
+
+fn claimed_by(slots: &[Slot], (generation, run): (Generation, RunNonce)) -> Option<String> {
+    slots.iter().rev().find_map(|slot| match &slot.body {
+        SlotBody::Claim(claim) if (slot.generation, slot.run) == (generation, run) => Some(claim.by.clone()),
+        _ => None,
+    })
 }
 
 /// Tells the crash points when a slot passes that has one.

@@ -63,12 +63,12 @@ impl Begin<'_> {
     /// Puts a claim behind the end of a chain that will not be used again.
     async fn close(&self, old: Incarnation) -> Result<(), JobError> {
         let chain = self.store.chain(&self.plan.name, old, 0);
+        let last = async || {
+            let last = chain.last_number().await;
+            last.map_err(|error| self.store_error("finding the chain's end", error))
+        };
         for _ in 0..limits::CLAIM_TRIES {
-            let last = chain
-                .last_number()
-                .await
-                .map_err(|error| self.store_error("finding the chain's end", error))?;
-            let number = last.map_or(SlotNumber::FIRST, SlotNumber::next);
+            let number = last().await?.map_or(SlotNumber::FIRST, SlotNumber::next);
             let claim = hapax_commit::Claim {
                 ids: BTreeMap::new(),
                 layout: 0,
@@ -83,6 +83,8 @@ impl Begin<'_> {
                 body: SlotBody::Claim(claim),
             };
             match chain.put(&slot).await {
+                // A number that was filled and pruned meanwhile keeps nobody from writing behind it.
+                PutOutcome::Stored if last().await? > Some(number) => {}
                 PutOutcome::Stored => return Ok(()),
                 PutOutcome::Taken(_) => {}
                 PutOutcome::Unknown(error) => return Err(self.store_error("closing the old chain", error)),

@@ -10,7 +10,7 @@ use crate::{
 };
 use futures::{StreamExt, stream};
 use hapax_host::{Deadline, Instant};
-use hapax_kafka::{Client, fetch::TopicPartition};
+use hapax_kafka::{Client, KafkaCode, fetch::TopicPartition};
 use tokio::sync::mpsc;
 
 /// The answers to come. Dropping it ends the asking.
@@ -71,8 +71,10 @@ async fn ask(
                     let _ = tell.send(Ok(TopicPartition { topic: topic.into(), partition }));
                 }
                 Err(SourceError::Cluster(error)) if error.is_retriable() => {
-                    // Once for long enough: a topic may be unknown to a broker that has just started.
-                    let is_unknown = patience >= limits::REPORT_EVERY && error.code() == Some(UNKNOWN_TOPIC);
+                    // Once for long enough: a topic, or a leader's epoch, may be unknown to a broker that has just started.
+                    let may_be_another =
+                        [Some(UNKNOWN_TOPIC), Some(KafkaCode::UNKNOWN_LEADER_EPOCH)].contains(&error.code());
+                    let is_unknown = patience >= limits::REPORT_EVERY && may_be_another;
                     if is_unknown && let Some(missing) = question.missing(&client).await {
                         let _ = tell.send(Err(missing));
                         continue;
