@@ -11,6 +11,8 @@
 
 mod oracle;
 mod run;
+mod shard;
+mod task;
 
 use super::{
     kafka::Kafka,
@@ -23,13 +25,14 @@ use hapax_commit::{
     chain::ChainView,
     recovery::{self, Incident},
 };
-use run::{Machine, Run, Task};
+use run::{Machine, Run};
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{Hash, Hasher},
     rc::Rc,
     sync::Arc,
 };
+use task::Task;
 
 const CLUSTER: &str = "cluster";
 
@@ -540,7 +543,7 @@ impl search::World for World {
     fn story(&self) -> String {
         let mut story = String::new();
         for slot in self.chain.values() {
-            story.push_str(&format!("  slot {}: {}\n", slot.number, run::in_words(&slot.body)));
+            story.push_str(&format!("  slot {}: {}\n", slot.number, task::in_words(&slot.body)));
         }
         for lane in 0..self.config.lanes {
             story.push_str(&format!("  partition {lane}: {:?}\n", self.kafka.log(lane)));

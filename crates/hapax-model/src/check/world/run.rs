@@ -6,62 +6,31 @@
 
 use super::{
     super::{
-        kafka::{Refused, TOPIC, TOPIC_ID, Told},
+        kafka::{Refused, Told},
         promise::INVARIANT,
         search::Violation,
     },
     CLUSTER, Late, Step, World, fingerprint_of, lane_id, name,
     oracle::closes_the_way_back,
-    position, split,
+    shard::{Shard, shard_id},
+    split,
+    task::{Task, Turn},
 };
 use hapax_commit::{
     Cohort, CohortConfig, Epoch, Generation, Handle, HandlePartition, IdAt, Identity, Lane, LaneConfig,
-    Naming, Recovery, RunNonce, ShardId, Slot, SlotBody, SlotNumber, TransactionalId,
+    Naming, Recovery, RunNonce, Slot, SlotBody, SlotNumber, TransactionalId,
     chain::ChainView,
-    cohort::{self, LaneEnd, PreparedHandle, Share},
+    cohort::{self, LaneEnd},
     evidence::{Described, EndTxnAnswer, LaneLook, PartitionEnd, PartitionLook, TransactionState, Witness},
-    handle::LAST_PRODUCER_EPOCH,
-    lane::{OpenWith, Outcome, Written},
+    lane::Outcome,
     recovery::{self, Resolution},
 };
-use std::{
-    collections::{BTreeMap, VecDeque},
-    hash::Hash,
-    sync::Arc,
-};
-
-/// What a request was answered, and what that breaks.
-type Answered<T> = Result<Told<Result<T, Refused>>, Violation>;
+use std::{collections::BTreeMap, hash::Hash, sync::Arc};
 
 #[derive(Clone, Hash)]
 pub(super) enum Machine {
     Recovery(Box<Recovery>),
     Cohort(Box<Cohort>),
-}
-
-/// What a run has begun and not finished.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Task {
-    Recover(recovery::Effect),
-    /// The chain was seen to be still this run's; anything may happen before the request arrives.
-    Init(IdAt),
-    /// `asked`: no answer to it has come.
-    Offer {
-        slot: Slot,
-        asked: bool,
-    },
-    /// EndTxn(commit) of a live run; `asked`: an answer to it was lost.
-    End {
-        handle: Handle,
-        asked: bool,
-    },
-    /// Its commit is decided, and counts once its partition was told.
-    Complete {
-        handle: Handle,
-        next: Identity,
-    },
-    /// An answer that is not heard yet.
-    Hear(recovery::Input),
 }
 
 #[derive(Clone)]
@@ -80,43 +49,6 @@ pub(super) struct Run {
     up: bool,
     /// What the broker was like when a look at an id found it ending.
     looked: BTreeMap<IdAt, u64>,
-}
-
-#[derive(Clone, Debug, Default, Hash)]
-pub(super) struct Shard {
-    pub(super) next: u64,
-    opening: Option<OpenWith>,
-    writing: Option<(Identity, TransactionalId)>,
-    /// First and last offset, and how many.
-    written: Option<(i64, i64, u64)>,
-    touched: bool,
-    barriers: VecDeque<(Epoch, bool)>,
-    /// A record of the epoch that is written, on its way.
-    sent: Option<Sent>,
-    /// The epoch before it, of which a record is on its way.
-    flushing: Option<Flushing>,
-}
-
-#[derive(Clone, Debug, Hash)]
-struct Sent {
-    identity: Identity,
-    id: TransactionalId,
-    value: u64,
-}
-
-/// An epoch whose barrier has come, and not every acknowledgement.
-#[derive(Clone, Debug, Hash)]
-struct Flushing {
-    epoch: Epoch,
-    next: u64,
-    written: Option<(i64, i64, u64)>,
-    sent: Sent,
-}
-
-impl Shard {
-    fn is_sending(&self) -> bool {
-        self.sent.is_some() || self.flushing.is_some()
-    }
 }
 
 impl Run {
@@ -177,80 +109,6 @@ impl Run {
                 others().all(|other| !matches!(&other, Turn::End(other) if self.comes_before(other, at)))
             }
         }
-    }
-}
-
-/// When a task may be done, among the others of its run.
-enum Turn {
-    Any,
-    Read(IdAt),
-    Clear(IdAt),
-    End(IdAt),
-}
-
-impl Task {
-    fn turn(&self) -> Turn {
-        use recovery::Effect;
-        match self {
-            Self::Recover(Effect::Survey { at, .. }) => Turn::Read(at.clone()),
-            Self::Recover(Effect::Look { handle, .. } | Effect::ReadBack { handle, .. }) => {
-                Turn::Read(handle.at())
-            }
-            Self::Recover(Effect::ClearId { at }) | Self::Init(at) => Turn::Clear(at.clone()),
-            Self::Recover(Effect::EndTxn { handle, .. }) | Self::End { handle, asked: false } => {
-                Turn::End(handle.at())
-            }
-            Self::Recover(_)
-            | Self::Offer { .. }
-            | Self::End { .. }
-            | Self::Complete { .. }
-            | Self::Hear(_) => Turn::Any,
-        }
-    }
-
-    /// What it does, for a trace.
-    pub(super) fn in_words(&self) -> String {
-        use recovery::Effect;
-        match self {
-            Self::Recover(Effect::Survey { at, .. }) => format!("surveys {at}"),
-            Self::Recover(Effect::ClearId { at }) => format!("makes sure of its claim, to clear {at}"),
-            Self::Recover(Effect::Look { handle, markers, .. }) => {
-                format!("looks at {}{}", handle.at(), if *markers { ", with control batches" } else { "" })
-            }
-            Self::Recover(Effect::EndTxn { handle, commit }) => {
-                format!("EndTxn {} {} commit {commit}", handle.at(), handle.identity)
-            }
-            Self::Recover(Effect::ReadBack { handle, .. }) => format!("reads back {}", handle.at()),
-            Self::Recover(Effect::ProbeSources { .. }) => "asks its sources".into(),
-            Self::Recover(Effect::Repair { handle, strategy, epoch, .. }) => {
-                format!("writes {} again under epoch {epoch}, by {}", handle.at(), strategy.name())
-            }
-            Self::Recover(Effect::GiveUp { strategy, .. }) => format!("gives up, by {}", strategy.name()),
-            Self::Recover(Effect::CheckClaim) => "makes sure of its claim".into(),
-            Self::Recover(effect) => format!("{effect:?}"),
-            Self::Init(at) => format!("InitProducerId {at}"),
-            Self::Offer { slot, .. } => format!("puts slot {}: {}", slot.number, in_words(&slot.body)),
-            Self::End { handle, .. } => format!("EndTxn {} {} commit true", handle.at(), handle.identity),
-            Self::Complete { handle, .. } => format!("sees that {} is told everywhere", handle.at()),
-            Self::Hear(_) => "hears a slow answer".into(),
-        }
-    }
-}
-
-/// A slot, for a trace.
-pub(super) fn in_words(body: &SlotBody) -> String {
-    match body {
-        SlotBody::Claim(_) => "claim".into(),
-        SlotBody::Manifest(manifest) => {
-            let handles: Vec<String> = manifest
-                .handles
-                .iter()
-                .map(|handle| format!("{} {}", handle.at(), handle.identity))
-                .collect();
-            let positions: Vec<u64> = manifest.positions.values().map(|at| at.next).collect();
-            format!("manifest {} at {positions:?} with {handles:?}", manifest.epoch)
-        }
-        other => format!("{other:?}"),
     }
 }
 
@@ -567,7 +425,7 @@ impl World {
         self.drain(run)
     }
 
-    fn live(&mut self, run: &mut Run, input: cohort::Input) -> Result<(), Violation> {
+    pub(super) fn live(&mut self, run: &mut Run, input: cohort::Input) -> Result<(), Violation> {
         let Machine::Cohort(machine) = &mut run.machine else { unreachable!("a live run's answer") };
         machine.step(0, input);
         machine.check().map_err(|broken| broken_rule(&broken))?;
@@ -777,210 +635,8 @@ impl World {
         }
         Told::Definite(Ok(prepared))
     }
-
-    pub(super) fn tick(&mut self, run: &mut Run) -> Result<(), Violation> {
-        self.live(run, cohort::Input::Tick)
-    }
-
-    /// The epoch that a shard writes: until it meets a barrier, the one before that.
-    fn epoch_of(run: &Run, lane: usize) -> Option<Epoch> {
-        let Machine::Cohort(machine) = &run.machine else { return None };
-        Some(run.shards[lane].barriers.front().map_or(machine.writing(), |(epoch, _)| *epoch))
-    }
-
-    /// A shard reads its next record and writes it.
-    pub(super) fn work(&mut self, run: &mut Run, lane: usize) -> Result<(), Violation> {
-        let Some(epoch) = Self::epoch_of(run, lane) else { return Ok(()) };
-        let value = run.shards[lane].next;
-        let told = match self.begin(run, lane, epoch)? {
-            Told::Definite(Ok((identity, id))) => {
-                let mut written = run.shards[lane].written;
-                let told = self.write(run.nonce, lane, &mut written, &Sent { identity, id, value })?;
-                run.shards[lane].written = written;
-                told
-            }
-            Told::Definite(Err(refused)) => Told::Definite(Err(refused)),
-            Told::ComeAgain => Told::ComeAgain,
-        };
-        match told {
-            Told::ComeAgain => Ok(()),
-            Told::Definite(Err(refused)) => self.refused(run, refused),
-            Told::Definite(Ok(())) => self.has_read(run, lane, epoch),
-        }
-    }
-
-    /// A shard reads its next record and sends it: nobody has written it yet.
-    pub(super) fn send(&mut self, run: &mut Run, lane: usize) -> Result<(), Violation> {
-        let Some(epoch) = Self::epoch_of(run, lane) else { return Ok(()) };
-        match self.begin(run, lane, epoch)? {
-            Told::ComeAgain => Ok(()),
-            Told::Definite(Err(refused)) => self.refused(run, refused),
-            Told::Definite(Ok((identity, id))) => {
-                let shard = &mut run.shards[lane];
-                shard.sent = Some(Sent { identity, id, value: shard.next });
-                self.has_read(run, lane, epoch)
-            }
-        }
-    }
-
-    /// A shard begins the transaction of its epoch.
-    pub(super) fn open(&mut self, run: &mut Run, lane: usize) -> Result<(), Violation> {
-        let Some(epoch) = Self::epoch_of(run, lane) else { return Ok(()) };
-        match self.begin(run, lane, epoch)? {
-            Told::Definite(Ok(_)) => self.reached.push("opened without a record"),
-            Told::Definite(Err(refused)) => return self.refused(run, refused),
-            Told::ComeAgain => {}
-        }
-        Ok(())
-    }
-
-    /// What was sent is written; an epoch that waited for it is handed over.
-    pub(super) fn acknowledge(&mut self, run: &mut Run, lane: usize) -> Result<(), Violation> {
-        let shard = &run.shards[lane];
-        let (mut written, sent) = match (&shard.flushing, &shard.sent) {
-            (Some(flushing), _) => (flushing.written, flushing.sent.clone()),
-            (None, Some(sent)) => (shard.written, sent.clone()),
-            (None, None) => return Ok(()),
-        };
-        match self.write(run.nonce, lane, &mut written, &sent)? {
-            Told::ComeAgain => return Ok(()),
-            Told::Definite(Err(refused)) => return self.refused(run, refused),
-            Told::Definite(Ok(())) => {}
-        }
-        let shard = &mut run.shards[lane];
-        if let Some(flushing) = shard.flushing.take() {
-            self.reached.push("acknowledged behind a barrier");
-            return self.hand_over(run, lane, flushing.epoch, flushing.next, Some(written));
-        }
-        shard.sent = None;
-        shard.written = written;
-        Ok(())
-    }
-
-    fn refused(&mut self, run: &mut Run, Refused(code): Refused) -> Result<(), Violation> {
-        self.reached.push("fenced producer");
-        self.live(run, cohort::Input::Failed { why: format!("code {code}") })
-    }
-
-    fn has_read(&mut self, run: &mut Run, lane: usize, epoch: Epoch) -> Result<(), Violation> {
-        let shard = &mut run.shards[lane];
-        shard.next += 1;
-        if !std::mem::replace(&mut shard.touched, true) {
-            return self.live(run, cohort::Input::Touched { shard: shard_id(lane), epoch });
-        }
-        Ok(())
-    }
-
-    /// Begins a transaction, if none is begun: who writes it, and under which id.
-    fn begin(&mut self, run: &mut Run, lane: usize, epoch: Epoch) -> Answered<(Identity, TransactionalId)> {
-        if run.shards[lane].writing.is_none() {
-            if run.shards[lane].opening.is_none() {
-                // Not yet is back-pressure.
-                let Ok(open) = run.lanes[lane].open(epoch) else { return Ok(Told::ComeAgain) };
-                run.shards[lane].opening = Some(open);
-            }
-            while let Some(open) = run.shards[lane].opening.clone().filter(|open| open.init) {
-                self.note_used_up(open.identity);
-                let own = (!open.is_fresh).then_some(open.identity);
-                match self.kafka().init(&open.transactional_id, own) {
-                    Told::ComeAgain => return Ok(Told::ComeAgain),
-                    Told::Definite(Err(refused)) => return Ok(Told::Definite(Err(refused))),
-                    Told::Definite(Ok(identity)) => {
-                        self.check_identified(run.nonce, &open.transactional_id)?;
-                        run.shards[lane].opening = Some(run.lanes[lane].identified(epoch, identity));
-                    }
-                }
-            }
-            run.lanes[lane].check().map_err(|broken| broken_rule(&broken))?;
-            let open = run.shards[lane].opening.take().expect("it was just opened");
-            run.shards[lane].writing = Some((open.identity, open.transactional_id));
-        }
-        Ok(Told::Definite(Ok(run.shards[lane].writing.clone().expect("it was just opened"))))
-    }
-
-    /// Produce of a record behind what a transaction has written.
-    fn write(
-        &mut self,
-        by: RunNonce,
-        lane: usize,
-        written: &mut Option<(i64, i64, u64)>,
-        sent: &Sent,
-    ) -> Answered<()> {
-        let count = written.map_or(0, |(_, _, count)| count);
-        let sequence = i32::try_from(count).expect("a few");
-        Ok(match self.kafka().produce(&sent.id, sent.identity, sequence, sent.value) {
-            Told::ComeAgain => Told::ComeAgain,
-            Told::Definite(Err(refused)) => Told::Definite(Err(refused)),
-            Told::Definite(Ok(offset)) => {
-                *written = Some((written.map_or(offset, |(first, ..)| first), offset, count + 1));
-                self.check_produced(by, lane, sent.value)?;
-                Told::Definite(Ok(()))
-            }
-        })
-    }
-
-    fn note_used_up(&mut self, identity: Identity) {
-        if identity.producer_epoch >= LAST_PRODUCER_EPOCH {
-            self.reached.push("producer epochs used up");
-        }
-    }
-
-    /// A barrier reaches a shard, which hands over at once where everything is acknowledged.
-    pub(super) fn meet(&mut self, run: &mut Run, lane: usize) -> Result<(), Violation> {
-        let shard = &mut run.shards[lane];
-        let Some((epoch, _)) = shard.barriers.pop_front() else { return Ok(()) };
-        shard.touched = false;
-        let (next, written) = (shard.next, shard.written.take());
-        let has_begun = shard.writing.take().is_some();
-        if has_begun {
-            run.lanes[lane].flushing(epoch);
-        }
-        if let Some(sent) = run.shards[lane].sent.take() {
-            run.shards[lane].flushing = Some(Flushing { epoch, next, written, sent });
-            return Ok(());
-        }
-        self.hand_over(run, lane, epoch, next, has_begun.then_some(written))
-    }
-
-    /// What a shard has of an epoch; `written`: of a transaction, if one was begun.
-    fn hand_over(
-        &mut self,
-        run: &mut Run,
-        lane: usize,
-        epoch: Epoch,
-        next: u64,
-        written: Option<Option<(i64, i64, u64)>>,
-    ) -> Result<(), Violation> {
-        let mut share = Share { positions: [(split(lane), position(next))].into(), ..Share::default() };
-        if let Some(written) = written {
-            let partition = |(first_offset, last_offset, count)| HandlePartition {
-                topic: TOPIC.into(),
-                topic_id: TOPIC_ID,
-                partition: i32::try_from(lane).expect("a few"),
-                first_offset,
-                last_offset,
-                count,
-                digest: None,
-            };
-            let written = written.map(|part| Written {
-                started_ms: self.kafka.now_ms(),
-                deadline_ms: i64::MAX,
-                partitions: vec![partition(part)],
-            });
-            let handle = run.lanes[lane].flushed(epoch, written);
-            let handle =
-                handle.map_err(|fault| Violation { property: INVARIANT, what: format!("{fault:?}") })?;
-            run.lanes[lane].check().map_err(|broken| broken_rule(&broken))?;
-            share.handles.extend(handle.map(|handle| PreparedHandle { handle, deadline_ms: u64::MAX }));
-        }
-        self.live(run, cohort::Input::ShardPrepared { shard: shard_id(lane), epoch, share })
-    }
 }
 
-fn shard_id(lane: usize) -> ShardId {
-    ShardId(u32::try_from(lane).expect("a few"))
-}
-
-fn broken_rule(broken: &hapax_commit::Broken) -> Violation {
+pub(super) fn broken_rule(broken: &hapax_commit::Broken) -> Violation {
     Violation { property: INVARIANT, what: broken.to_string() }
 }
